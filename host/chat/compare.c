@@ -213,6 +213,73 @@ int gr_order(struct gr_render *r, struct gr_val a, struct gr_val b, const char *
     return order(r, a, b, op, 0);
 }
 
+/* ---- keys of dicts ---- */
+
+/* Returns whether a value can be a key; an error otherwise. */
+static bool hashable(struct gr_render *r, struct gr_val v)
+{
+    struct gr_val all[GR_VALUE_MAX_DEPTH];
+    size_t n = 0;
+    all[n++] = v;
+    while (n) {
+        v = all[--n];
+        if (v.type == GR_VAL_LIST || v.type == GR_VAL_DICT)
+            return gr_render_fail(r, "unhashable type: '%s'", gr_type_name(v)), false;
+        if (v.type != GR_VAL_TUPLE)
+            continue;
+        if (v.list->n > GR_VALUE_MAX_DEPTH - n)
+            return gr_render_fail(r, "a key of too many items"), false;
+        for (size_t i = 0; i < v.list->n; i++)
+            all[n++] = v.list->v[v.list->n - 1 - i];
+    }
+    return true;
+}
+
+struct gr_pair *gr_dict_find(struct gr_render *r, const struct gr_dict *d, struct gr_val key)
+{
+    if (key.type == GR_VAL_STR)
+        return gr_dict_find_text(r, d, key.str->p, key.str->n);
+    if (!hashable(r, key))
+        return NULL;
+    for (size_t i = 0; i < d->n && gr_render_step(r, i % 8 == 7); i++) {
+        if (gr_equal(r, d->v[i].key, key))
+            return &d->v[i];
+    }
+    return NULL;
+}
+
+struct gr_pair *gr_dict_find_text(struct gr_render *r, const struct gr_dict *d, const char *p,
+                                  size_t n)
+{
+    for (size_t i = 0; i < d->n && gr_render_step(r, i % 64 == 63); i++) {
+        struct gr_val k = d->v[i].key;
+        if (k.type == GR_VAL_STR && k.str->n == n && !memcmp(k.str->p, p, n))
+            return &d->v[i];
+    }
+    return NULL;
+}
+
+void gr_dict_set(struct gr_render *r, struct gr_dict *d, struct gr_val key, struct gr_val value)
+{
+    struct gr_pair *had = gr_dict_find(r, d, key);
+    if (!gr_render_ok(r))
+        return;
+    if (had) {
+        had->value = value;
+        return;
+    }
+    if (d->n == d->cap) {
+        size_t cap = GR_MAX(2 * d->cap, 8);
+        struct gr_pair *grown = gr_render_alloc(r, cap, sizeof *grown);
+        if (!grown)
+            return;
+        if (d->n)
+            memcpy(grown, d->v, d->n * sizeof *grown);
+        d->v = grown, d->cap = cap;
+    }
+    d->v[d->n++] = (struct gr_pair){key, value};
+}
+
 /* ---- membership and items ---- */
 
 static bool range_has(struct gr_render *r, const struct gr_range *range, struct gr_val item)

@@ -1,4 +1,4 @@
-/* Formatting: text % values, and str.format. */
+/* Formatting: text % values. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,32 +6,18 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "chat/value.h"
+#include "chat/format.h"
 
-#define MOST_WIDTH 10000
-
-/* What stands between % and the letter, or behind the colon of a field. */
-struct spec {
-    const struct gr_string *fill; /* NULL: a blank */
-    char align;                   /* < > ^ = or 0 */
-    char sign;                    /* + - blank or 0 */
-    bool alternate, zero;
-    char group;               /* , or _ or 0 */
-    int64_t width, precision; /* -1: none */
-    char type;                /* 0: none */
-};
-
-/* Reads digits at *i; -1: there are none. */
-static int64_t digits(const struct gr_string *s, size_t *i)
+int64_t gr_format_digits(const struct gr_string *s, size_t *i)
 {
     int64_t v = -1;
-    for (; *i < s->n && isdigit((unsigned char)s->p[*i]) && v <= MOST_WIDTH; ++*i)
+    for (; *i < s->n && isdigit((unsigned char)s->p[*i]) && v <= GR_FORMAT_MAX_WIDTH; ++*i)
         v = (v < 0 ? 0 : v) * 10 + (s->p[*i] - '0');
     return v;
 }
 
 /* Puts `body` with its sign or base `head` in a field. */
-static void put_field(struct gr_render *r, struct gr_text *t, const struct spec *x,
+static void put_field(struct gr_render *r, struct gr_text *t, const struct gr_format_spec *x,
                       const struct gr_string *head, const struct gr_string *body, char align)
 {
     int64_t n = (int64_t)(gr_str_length(head) + gr_str_length(body)), room = x->width - n;
@@ -48,8 +34,8 @@ static void put_field(struct gr_render *r, struct gr_text *t, const struct spec 
         gr_text_put_str(r, t, fill);
 }
 
-static void put_text(struct gr_render *r, struct gr_text *t, const struct spec *x, struct gr_val s,
-                     char align)
+void gr_format_text(struct gr_render *r, struct gr_text *t, const struct gr_format_spec *x,
+                    struct gr_val s, char align)
 {
     static const struct gr_string none = {.p = "", .n = 0};
     if (x->precision >= 0)
@@ -75,22 +61,22 @@ static size_t group(char *out, size_t n, size_t size, char with)
     return n;
 }
 
-static void put_number(struct gr_render *r, struct gr_text *t, const struct spec *x, bool negative,
-                       const char *prefix, char *body, size_t n, char align)
+static void put_number(struct gr_render *r, struct gr_text *t, const struct gr_format_spec *x,
+                       bool negative, const char *prefix, char *body, size_t n, char align)
 {
     char head[4];
     const char *sign = negative ? "-" : x->sign == '+' ? "+" : x->sign == ' ' ? " " : "";
     int k = snprintf(head, sizeof head, "%s%s", sign, prefix);
     static const struct gr_string zero = {.p = "0", .n = 1};
-    struct spec padded = *x;
+    struct gr_format_spec padded = *x;
     if (x->zero && !x->align)
         padded.align = '=', padded.fill = x->fill ? x->fill : &zero;
     put_field(r, t, &padded, &(struct gr_string){.p = head, .n = (size_t)k},
               &(struct gr_string){.p = body, .n = n}, padded.align ? padded.align : align);
 }
 
-static void put_int(struct gr_render *r, struct gr_text *t, const struct spec *x, int64_t i,
-                    char align)
+void gr_format_int(struct gr_render *r, struct gr_text *t, const struct gr_format_spec *x,
+                   int64_t i, char align)
 {
     char body[400];
     uint64_t u = i < 0 ? -(uint64_t)i : (uint64_t)i;
@@ -117,8 +103,8 @@ static void put_int(struct gr_render *r, struct gr_text *t, const struct spec *x
     put_number(r, t, x, i < 0, x->alternate ? prefix : "", body, (size_t)n, align);
 }
 
-static void put_float(struct gr_render *r, struct gr_text *t, const struct spec *x, double f,
-                      char align)
+void gr_format_float(struct gr_render *r, struct gr_text *t, const struct gr_format_spec *x,
+                     double f, char align)
 {
     char body[1600], form[16];
     char type = x->type == '%' ? 'f' : x->type ? x->type : 'r';
@@ -188,21 +174,21 @@ static int64_t percent_number(struct gr_render *r, struct percent *p)
             gr_render_fail(r, "* wants int");
         return gr_render_ok(r) ? gr_int_of(v) : 0;
     }
-    return digits(p->s, &p->at);
+    return gr_format_digits(p->s, &p->at);
 }
 
-static void percent_value(struct gr_render *r, struct gr_text *t, const struct spec *x,
+static void percent_value(struct gr_render *r, struct gr_text *t, const struct gr_format_spec *x,
                           struct gr_val v)
 {
     struct gr_text repr = {0};
     switch (x->type) {
     case 's':
-        put_text(r, t, x, gr_to_str(r, v), '>');
+        gr_format_text(r, t, x, gr_to_str(r, v), '>');
         return;
     case 'r':
     case 'a':
         gr_put_repr(r, &repr, v);
-        put_text(r, t, x, gr_text_value(r, &repr), '>');
+        gr_format_text(r, t, x, gr_text_value(r, &repr), '>');
         return;
     case 'd':
     case 'i':
@@ -219,11 +205,11 @@ static void percent_value(struct gr_render *r, struct gr_text *t, const struct s
         if (!gr_is_number(v))
             gr_render_fail(r, "must be real number, not %s", gr_type_name(v));
         else
-            put_float(r, t, x, gr_float_of(v), '>');
+            gr_format_float(r, t, x, gr_float_of(v), '>');
         return;
     case 'c':
         if (gr_is_str(v) && gr_str_length(v.str) == 1)
-            put_text(r, t, x, v, '>');
+            gr_format_text(r, t, x, v, '>');
         else
             gr_render_fail(r, "%%c requires a text of one character");
         return;
@@ -238,14 +224,14 @@ static void percent_value(struct gr_render *r, struct gr_text *t, const struct s
     if (!gr_is_int(v))
         gr_render_fail(r, "%%%c format: a number is required, not %s", x->type, gr_type_name(v));
     else
-        put_int(r, t, x, gr_int_of(v), '>');
+        gr_format_int(r, t, x, gr_int_of(v), '>');
 }
 
 /* One % and what follows; p->at is behind the %. */
 static void percent(struct gr_render *r, struct gr_text *t, struct percent *p)
 {
     const struct gr_string *s = p->s;
-    struct spec x = {.precision = -1};
+    struct gr_format_spec x = {.precision = -1};
     struct gr_val v = {.type = GR_VAL_ABSENT};
     if (p->at < s->n && s->p[p->at] == '(')
         v = keyed_arg(r, p);
@@ -261,8 +247,8 @@ static void percent(struct gr_render *r, struct gr_text *t, struct percent *p)
         p->at++, x.precision = percent_number(r, p), x.precision += x.precision < 0;
     if (x.width < -1)
         x.align = '<', x.width = -x.width;
-    if (x.width > MOST_WIDTH || x.precision > MOST_WIDTH) {
-        gr_render_fail(r, "a width of more than %d characters", MOST_WIDTH);
+    if (x.width > GR_FORMAT_MAX_WIDTH || x.precision > GR_FORMAT_MAX_WIDTH) {
+        gr_render_fail(r, "a width of more than %d characters", GR_FORMAT_MAX_WIDTH);
         return;
     }
     if (p->at >= s->n) {
@@ -297,185 +283,5 @@ struct gr_val gr_percent_format(struct gr_render *r, const struct gr_string *s, 
     bool all = args.type == GR_VAL_TUPLE ? p.used == args.list->n : p.used == 1 || mapping;
     if (!all)
         return gr_render_fail(r, "not all arguments converted during string formatting");
-    return gr_text_value(r, &t);
-}
-
-/* ---- str.format ---- */
-
-struct fields {
-    const struct gr_string *s;
-    size_t at;
-    const struct gr_args *args;
-    int64_t next; /* number of the next field without one; -1: fields are numbered */
-};
-
-static struct gr_val field_arg(struct gr_render *r, struct fields *f, size_t lo, size_t hi)
-{
-    int64_t i = -1;
-    if (lo == hi) {
-        if (f->next < 0)
-            return gr_render_fail(r, "cannot switch from manual field specification to automatic");
-        i = f->next++;
-    } else if (isdigit((unsigned char)f->s->p[lo])) {
-        size_t at = lo;
-        i = digits(f->s, &at);
-        if (f->next > 0 || at != hi)
-            return gr_render_fail(r, "cannot switch from automatic field numbering to manual");
-        f->next = -1;
-    }
-    if (i >= 0)
-        return (size_t)i < f->args->n ? f->args->v[i]
-                                      : gr_render_fail(r, "replacement index out of range");
-    for (size_t k = 0; k < f->args->n_kw; k++) {
-        const struct gr_string *n = f->args->kw[k].name.str;
-        if (n->n == hi - lo && !memcmp(n->p, f->s->p + lo, n->n))
-            return f->args->kw[k].value;
-    }
-    return gr_render_fail(r, "format: there is no argument '%.*s'", (int)GR_MIN(hi - lo, 60),
-                          f->s->p + lo);
-}
-
-/* The value of "name.attribute[key]" at [lo, hi). */
-static struct gr_val field_value(struct gr_render *r, struct fields *f, size_t lo, size_t hi)
-{
-    const char *p = f->s->p;
-    size_t i = lo;
-    while (i < hi && p[i] != '.' && p[i] != '[')
-        i++;
-    struct gr_val v = field_arg(r, f, lo, i);
-    while (i < hi && gr_render_ok(r)) {
-        bool item = p[i++] == '[';
-        size_t from = i;
-        while (i < hi && (item ? p[i] != ']' : p[i] != '.' && p[i] != '['))
-            i++;
-        struct gr_val name = gr_str_view(r, p + from, i - from, NULL);
-        if (i == from || (item && i == hi))
-            return gr_render_fail(r, "format: an empty or open part of a field");
-        size_t at = from;
-        int64_t index = item ? digits(f->s, &at) : -1;
-        v = item ? gr_item(r, v, index >= 0 && at == i ? gr_int(index) : name)
-                 : gr_attribute(r, v, name);
-        i += item;
-    }
-    return v;
-}
-
-static bool is_align(char c)
-{
-    return c && strchr("<>=^", c);
-}
-
-/* Reads "[[fill]align][sign][#][0][width][,][.precision][type]". */
-static bool read_spec(struct gr_render *r, const struct gr_string *s, struct spec *x)
-{
-    size_t i = 0, k = 0;
-    *x = (struct spec){.precision = -1};
-    if (s->n)
-        gr_code_at(s, 0, &k);
-    if (s->n > k && is_align(s->p[k])) {
-        struct gr_val fill = gr_str_part(r, s, 0, k);
-        x->fill = gr_render_ok(r) ? fill.str : NULL;
-        x->align = s->p[k], i = k + 1;
-    } else if (s->n && is_align(*s->p)) {
-        x->align = s->p[i++];
-    }
-    if (i < s->n && s->p[i] && strchr("+- ", s->p[i]))
-        x->sign = s->p[i++];
-    if (i < s->n && s->p[i] == '#')
-        x->alternate = true, i++;
-    if (i < s->n && s->p[i] == '0')
-        x->zero = true, i++;
-    x->width = digits(s, &i);
-    if (i < s->n && (s->p[i] == ',' || s->p[i] == '_'))
-        x->group = s->p[i++];
-    if (i < s->n && s->p[i] == '.') {
-        i++;
-        x->precision = digits(s, &i);
-        if (x->precision < 0)
-            return gr_render_fail(r, "Format specifier missing precision"), false;
-    }
-    if (i < s->n)
-        x->type = s->p[i++];
-    if (i < s->n || x->width > MOST_WIDTH || x->precision > MOST_WIDTH)
-        return gr_render_fail(r, "Invalid format specifier"), false;
-    return gr_render_ok(r);
-}
-
-static void format_value(struct gr_render *r, struct gr_text *t, struct gr_val v,
-                         const struct gr_string *text)
-{
-    struct spec x;
-    if (!text->n) {
-        gr_put_str(r, t, v);
-        return;
-    }
-    if (!read_spec(r, text, &x))
-        return;
-    bool number = gr_is_number(v), real = x.type && strchr("eEfFgG%", x.type);
-    if (gr_is_str(v) && (!x.type || x.type == 's') && x.align != '=' && !x.sign)
-        put_text(r, t, &x, v, '<');
-    else if (v.type == GR_VAL_FLOAT ? !x.type || real : number && real)
-        put_float(r, t, &x, gr_float_of(v), '>');
-    else if (gr_is_int(v) && x.precision < 0 && (!x.type || strchr("bdoxXn", x.type)))
-        put_int(r, t, &x, gr_int_of(v), '>');
-    else
-        gr_render_fail(r, "unsupported format string for '%s'", gr_type_name(v));
-}
-
-/* One field; f->at is behind its "{". */
-static void field(struct gr_render *r, struct gr_text *t, struct fields *f)
-{
-    const char *p = f->s->p;
-    size_t lo = f->at, end = lo;
-    while (end < f->s->n && p[end] != '}' && p[end] != '{')
-        end++;
-    if (end >= f->s->n || p[end] == '{') {
-        gr_render_fail(r, end < f->s->n ? "fields within fields are not supported"
-                                        : "expected '}' before end of string");
-        return;
-    }
-    f->at = end + 1;
-    size_t name = lo, spec;
-    while (name < end && p[name] != '!' && p[name] != ':')
-        name++;
-    struct gr_val v = field_value(r, f, lo, name);
-    spec = name;
-    if (name < end && p[name] == '!') {
-        spec = name + 2;
-        struct gr_text repr = {0};
-        bool is_r = name + 1 < end && p[name + 1] == 'r';
-        if (spec > end || (!is_r && p[name + 1] != 's') || (spec < end && p[spec] != ':')) {
-            gr_render_fail(r, "unknown conversion");
-            return;
-        }
-        if (is_r)
-            gr_put_repr(r, &repr, v);
-        v = is_r ? gr_text_value(r, &repr) : gr_to_str(r, v);
-    }
-    spec += spec < end;
-    struct gr_string text = {.p = p + spec, .n = end - spec};
-    if (gr_render_ok(r))
-        format_value(r, t, v, &text);
-}
-
-struct gr_val gr_str_format(struct gr_render *r, const struct gr_string *s, const struct gr_args *a)
-{
-    struct gr_text t = {0};
-    struct fields f = {s, 0, a, 0};
-    while (f.at < s->n && gr_render_step(r, 1)) {
-        size_t from = f.at;
-        while (f.at < s->n && s->p[f.at] != '{' && s->p[f.at] != '}')
-            f.at++;
-        gr_text_put(r, &t, s->p + from, f.at - from, s->mark ? s->mark + from : NULL);
-        if (f.at >= s->n)
-            break;
-        char c = s->p[f.at++];
-        if (f.at < s->n && s->p[f.at] == c)
-            gr_text_put(r, &t, s->p + f.at, 1, s->mark ? s->mark + f.at : NULL), f.at++;
-        else if (c == '}')
-            return gr_render_fail(r, "Single '}' encountered in format string");
-        else
-            field(r, &t, &f);
-    }
     return gr_text_value(r, &t);
 }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "chat/program.h"
+#include "chat/source.h"
 
 enum gr_token_kind {
     GR_TOK_TEXT,      /* outside of tags */
@@ -31,8 +32,4 @@ struct gr_token {
 /* Appends the tokens of p's source to `tokens`, a vector of struct gr_token that ends with
  * GR_TOK_END. GR_E_TEMPLATE with line and column. */
 int gr_lex(struct gr_template *p, struct gr_vec *tokens);
-/* Records an error at an offset of the source; returns GR_E_TEMPLATE. */
-int gr_source_fail(const char *source, size_t at, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
 #endif

@@ -59,7 +59,4 @@ struct gr_template {
     int32_t loop, caller, varargs, kwargs; /* names with a meaning */
 };
 
-/* Line and column, from 1, of an offset of the source; columns count characters. */
-void gr_source_place(const char *source, size_t at, unsigned *line, unsigned *column);
-
 #endif

@@ -1,4 +1,4 @@
-/* State of a render; private to render.c, run.c and call.c. */
+/* State of a render. */
 #ifndef GR_CHAT_RUN_H
 #define GR_CHAT_RUN_H
 
@@ -37,6 +37,9 @@ struct gr_render {
     int rc; /* sticky; the message is gr_fail's */
     uint64_t steps;
     int64_t now;
+    /* what values need of methods and filters, which are made of values */
+    struct gr_val (*find_method)(struct gr_render *r, struct gr_val v, const char *p, size_t n);
+    int (*find_filter)(const char *p, size_t n);
     size_t pc;
     struct gr_val context; /* dict */
     struct gr_scope *scope;

@@ -9,19 +9,6 @@
     struct gr_val gr_method_##fn(struct gr_render *r, struct gr_val self, const struct gr_val *v,  \
                                  const struct gr_args *a)
 
-bool gr_int_arg(struct gr_render *r, struct gr_val v, int64_t otherwise, int64_t *out)
-{
-    *out = otherwise;
-    if (!gr_is_given(v) || v.type == GR_VAL_NONE)
-        return true;
-    if (!gr_is_int(v)) {
-        gr_render_fail(r, "'%s' object cannot be interpreted as an integer", gr_type_name(v));
-        return false;
-    }
-    *out = gr_int_of(v);
-    return true;
-}
-
 /* Returns whether v is a text; an error otherwise. */
 static bool text_arg(struct gr_render *r, struct gr_val v)
 {
@@ -445,9 +432,7 @@ static struct gr_val split_blanks(struct gr_render *r, const struct gr_string *s
     gr_render_step(r, s->n / 32);
     while (next_word(s, hi, &lo, &hi) && gr_render_step(r, 1)) {
         if (most >= 0 && (int64_t)l->n == most) {
-            gr_list_push(r, l,
-                         gr_strip(r, gr_str_part(r, s, lo, s->n),
-                                  (struct gr_val){.type = GR_VAL_ABSENT}, false, true));
+            gr_list_push(r, l, gr_str_part(r, s, lo, s->n));
             break;
         }
         gr_list_push(r, l, gr_str_part(r, s, lo, hi));

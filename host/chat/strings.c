@@ -7,21 +7,6 @@
 #include "chat/value.h"
 #include "text/utf8.h"
 
-uint32_t gr_code_at(const struct gr_string *s, size_t at, size_t *len)
-{
-    uint32_t cp;
-    int k = gr_utf8_next(s->p + at, s->n - at, &cp);
-    *len = k > 0 ? (size_t)k : 1;
-    return k > 0 ? cp : 0xfffd;
-}
-
-bool gr_is_space(uint32_t cp)
-{
-    return (cp >= 9 && cp <= 13) || (cp >= 0x1c && cp <= 0x20) || cp == 0x85 || cp == 0xa0 ||
-           cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
-           cp == 0x202f || cp == 0x205f || cp == 0x3000;
-}
-
 static bool in_set(const struct gr_string *set, uint32_t cp)
 {
     for (size_t i = 0, k; i < set->n; i += k) {
@@ -156,20 +141,7 @@ struct gr_val gr_str_case(struct gr_render *r, struct gr_val v, enum gr_case how
     return gr_text_value(r, &t);
 }
 
-/* ---- finding and replacing ---- */
-
-int64_t gr_str_find(struct gr_render *r, const struct gr_string *s, const struct gr_string *what,
-                    size_t from)
-{
-    if (from > s->n || what->n > s->n - from)
-        return -1;
-    if (!what->n)
-        return (int64_t)from;
-    gr_render_step(r, 0);
-    const char *p = memmem(s->p + from, s->n - from, what->p, what->n);
-    size_t end = p ? (size_t)(p - s->p) : s->n;
-    return gr_render_step(r, (end - from) / 128) && p ? (int64_t)end : -1;
-}
+/* ---- replacing, joining ---- */
 
 struct gr_val gr_str_replace(struct gr_render *r, struct gr_val v, struct gr_val from,
                              struct gr_val to, int64_t most)

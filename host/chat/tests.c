@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "chat/value.h"
+#include "chat/run.h"
 
 /* v: the value; w: the argument of a test that has one. */
 typedef bool test_fn(struct gr_render *r, struct gr_val v, struct gr_val w);
@@ -164,7 +164,7 @@ IS(sequence)
 IS(filter)
 {
     UNUSED;
-    return gr_is_str(v) && gr_filter_find(v.str->p, v.str->n) >= 0;
+    return gr_is_str(v) && r->find_filter(v.str->p, v.str->n) >= 0;
 }
 
 IS(test)
@@ -186,7 +186,7 @@ static bool all_case(struct gr_render *r, struct gr_val v, const char *method)
 {
     struct gr_val s = gr_to_str(r, v);
     struct gr_args none = {0};
-    struct gr_val m = gr_render_ok(r) ? gr_method_find(r, s, method, strlen(method)) : gr_none();
+    struct gr_val m = gr_render_ok(r) ? r->find_method(r, s, method, strlen(method)) : gr_none();
     return gr_render_ok(r) && gr_truth(r, gr_native_call(r, m.method->native, s, &none));
 }
 

@@ -136,6 +136,36 @@ size_t gr_str_length(const struct gr_string *s)
     return count;
 }
 
+/* ---- characters ---- */
+
+uint32_t gr_code_at(const struct gr_string *s, size_t at, size_t *len)
+{
+    uint32_t cp;
+    int k = gr_utf8_next(s->p + at, s->n - at, &cp);
+    *len = k > 0 ? (size_t)k : 1;
+    return k > 0 ? cp : 0xfffd;
+}
+
+bool gr_is_space(uint32_t cp)
+{
+    return (cp >= 9 && cp <= 13) || (cp >= 0x1c && cp <= 0x20) || cp == 0x85 || cp == 0xa0 ||
+           cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
+           cp == 0x202f || cp == 0x205f || cp == 0x3000;
+}
+
+int64_t gr_str_find(struct gr_render *r, const struct gr_string *s, const struct gr_string *what,
+                    size_t from)
+{
+    if (from > s->n || what->n > s->n - from)
+        return -1;
+    if (!what->n)
+        return (int64_t)from;
+    gr_render_step(r, 0);
+    const char *p = memmem(s->p + from, s->n - from, what->p, what->n);
+    size_t end = p ? (size_t)(p - s->p) : s->n;
+    return gr_render_step(r, (end - from) / 128) && p ? (int64_t)end : -1;
+}
+
 /* ---- texts that grow ---- */
 
 static bool text_room(struct gr_render *r, struct gr_text *t, size_t n)
@@ -255,74 +285,9 @@ struct gr_val gr_dict_value(struct gr_dict *d)
     return (struct gr_val){.type = GR_VAL_DICT, .dict = d};
 }
 
-/* Returns whether a value can be a key; an error otherwise. */
-static bool hashable(struct gr_render *r, struct gr_val v)
-{
-    struct gr_val all[GR_VALUE_MAX_DEPTH];
-    size_t n = 0;
-    all[n++] = v;
-    while (n) {
-        v = all[--n];
-        if (v.type == GR_VAL_LIST || v.type == GR_VAL_DICT)
-            return gr_render_fail(r, "unhashable type: '%s'", gr_type_name(v)), false;
-        if (v.type != GR_VAL_TUPLE)
-            continue;
-        if (v.list->n > GR_VALUE_MAX_DEPTH - n)
-            return gr_render_fail(r, "a key of too many items"), false;
-        for (size_t i = 0; i < v.list->n; i++)
-            all[n++] = v.list->v[v.list->n - 1 - i];
-    }
-    return true;
-}
-
-struct gr_pair *gr_dict_find(struct gr_render *r, const struct gr_dict *d, struct gr_val key)
-{
-    if (key.type == GR_VAL_STR)
-        return gr_dict_find_text(r, d, key.str->p, key.str->n);
-    if (!hashable(r, key))
-        return NULL;
-    for (size_t i = 0; i < d->n && gr_render_step(r, i % 8 == 7); i++) {
-        if (gr_equal(r, d->v[i].key, key))
-            return &d->v[i];
-    }
-    return NULL;
-}
-
-struct gr_pair *gr_dict_find_text(struct gr_render *r, const struct gr_dict *d, const char *p,
-                                  size_t n)
-{
-    for (size_t i = 0; i < d->n && gr_render_step(r, i % 64 == 63); i++) {
-        struct gr_val k = d->v[i].key;
-        if (k.type == GR_VAL_STR && k.str->n == n && !memcmp(k.str->p, p, n))
-            return &d->v[i];
-    }
-    return NULL;
-}
-
-void gr_dict_set(struct gr_render *r, struct gr_dict *d, struct gr_val key, struct gr_val value)
-{
-    struct gr_pair *had = gr_dict_find(r, d, key);
-    if (!gr_render_ok(r))
-        return;
-    if (had) {
-        had->value = value;
-        return;
-    }
-    if (d->n == d->cap) {
-        size_t cap = GR_MAX(2 * d->cap, 8);
-        struct gr_pair *grown = gr_render_alloc(r, cap, sizeof *grown);
-        if (!grown)
-            return;
-        if (d->n)
-            memcpy(grown, d->v, d->n * sizeof *grown);
-        d->v = grown, d->cap = cap;
-    }
-    d->v[d->n++] = (struct gr_pair){key, value};
-}
-
 /* ---- undefined ---- */
 
-static struct gr_val undefined(struct gr_render *r, struct gr_undefined u)
+struct gr_val gr_undefined_value(struct gr_render *r, struct gr_undefined u)
 {
     struct gr_undefined *p = gr_render_alloc(r, 1, sizeof *p);
     if (!p)
@@ -333,21 +298,7 @@ static struct gr_val undefined(struct gr_render *r, struct gr_undefined u)
 
 struct gr_val gr_undefined_name(struct gr_render *r, const char *name, size_t n)
 {
-    return undefined(r, (struct gr_undefined){.name = name, .n = n});
-}
-
-struct gr_val gr_undefined_member(struct gr_render *r, struct gr_val owner, struct gr_val name)
-{
-    struct gr_text t = {0};
-    bool text = gr_is_str(name);
-    if (!text)
-        gr_put_repr(r, &t, name);
-    return undefined(r, (struct gr_undefined){.owner = gr_type_name(owner),
-                                              .name = text  ? name.str->p
-                                                      : t.n ? t.p
-                                                            : "",
-                                              .n = text ? name.str->n : t.n,
-                                              .number = !text});
+    return gr_undefined_value(r, (struct gr_undefined){.name = name, .n = n});
 }
 
 struct gr_val gr_undefined_fail(struct gr_render *r, struct gr_val v)

@@ -21,8 +21,9 @@
 #define GR_RENDER_MAX_OUTPUT (4u << 20) /* bytes */
 #define GR_RENDER_MAX_MEMORY (160u << 20)
 #define GR_RENDER_MAX_DEPTH 64u /* nested calls of macros */
-#define GR_VALUE_MAX_DEPTH 128u /* nesting of a value that is printed, compared or read from JSON  \
-                                 */
+#define GR_VALUE_MAX_DEPTH                                                                         \
+    128u /* nesting of a value that is printed, compared or read from JSON                         \
+          */
 #define GR_RENDER_MAX_STACK 65536u
 #define GR_RANGE_MAX 100000 /* items of a range, as in Jinja's sandbox */
 
@@ -154,7 +155,7 @@ struct gr_loop {
     struct gr_list *changed;
 };
 
-/* --- render.c: errors and steps --- */
+/* --- core.c: errors, steps, memory --- */
 
 /* Records an error at the instruction that is running, unless there is one already. */
 struct gr_val gr_render_fail(struct gr_render *r, const char *fmt, ...)
@@ -260,6 +261,7 @@ struct gr_pair *gr_dict_find_text(struct gr_render *r, const struct gr_dict *d, 
                                   size_t n);
 void gr_dict_set(struct gr_render *r, struct gr_dict *d, struct gr_val key, struct gr_val value);
 
+struct gr_val gr_undefined_value(struct gr_render *r, struct gr_undefined u);
 struct gr_val gr_undefined_name(struct gr_render *r, const char *name, size_t n);
 struct gr_val gr_undefined_member(struct gr_render *r, struct gr_val owner, struct gr_val name);
 /* Records the error of using an undefined value. */

@@ -41,7 +41,7 @@ Test(complete, commands_and_arguments)
     cr_expect_str_eq(OFFERED("quantize", "a", "b", "COPY", ""), "");
     cr_expect_str_eq(OFFERED("split", "a", ""), ":files ");
     cr_expect_str_eq(OFFERED("completion", ""), "bash zsh fish ");
-    cr_expect_str_eq(OFFERED("list", "t"), "types tokenizers ");
+    cr_expect_str_eq(OFFERED("list", "t"), "types tokenizers templates ");
     cr_expect_str_eq(OFFERED("help", "s"), "sampling split ");
     cr_expect(strstr(OFFERED("help", ""), "all model text sampling "));
     cr_expect_str_eq(OFFERED("help", "--n-de"), "--n-depth --n-depth-others ");
