@@ -795,5 +795,5 @@ GR_API int gr_merge_file(const char *in, const char *out, bool overwrite);
 }
 #endif
 
-#include "gr/prompt.h" /* chat templates */
+#include "gpurun_prompt.h" /* chat templates */
 #endif

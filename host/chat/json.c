@@ -11,6 +11,8 @@
 #include "chat/run.h"
 #include "gr/status.h"
 
+/* NOLINTBEGIN(misc-no-recursion) */
+
 /* ---- reading ---- */
 
 /* What a value's strings are: the operator's own, or input; in `messages` a role is the operator's
@@ -313,3 +315,5 @@ void gr_put_json(struct gr_render *r, struct gr_text *t, struct gr_val v,
 {
     put_json(r, t, v, style, 0);
 }
+
+/* NOLINTEND(misc-no-recursion) */

@@ -9,6 +9,8 @@
 #include "chat/value.h"
 #include "text/utf8.h"
 
+/* NOLINTBEGIN(misc-no-recursion) */
+
 /* The fewest digits that are read back as f, which is finite, and the exponent of the first. */
 static size_t shortest(double f, char *digits, int *exponent)
 {
@@ -252,3 +254,5 @@ struct gr_val gr_to_str(struct gr_render *r, struct gr_val v)
     gr_put_str(r, &t, v);
     return gr_text_value(r, &t);
 }
+
+/* NOLINTEND(misc-no-recursion) */

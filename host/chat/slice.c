@@ -86,8 +86,9 @@ static struct gr_val slice_range(struct gr_render *r, const struct gr_range *a, 
         (struct gr_range){.start = a->start + start * a->step, .stop = a->start + stop * a->step};
     if (!gr_mul(&out->step, a->step, step))
         return gr_render_fail(r, "the result of integers does not fit 64 bits");
-    if (step > 0 ? start < stop : start > stop)
-        out->n = step > 0 ? (stop - start - 1) / step + 1 : (start - stop - 1) / -step + 1;
+    int64_t by = step > 0 ? step : -step, span = step > 0 ? stop - start : start - stop;
+    if (span > 0 && by > 0)
+        out->n = (span - 1) / by + 1;
     return (struct gr_val){.type = GR_VAL_RANGE, .range = out};
 }
 

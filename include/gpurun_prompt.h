@@ -1,6 +1,6 @@
 /* Chat templates and the prompts that they make: a part of gpurun.h, which includes it. */
-#ifndef GR_PROMPT_H
-#define GR_PROMPT_H
+#ifndef GPURUN_PROMPT_H
+#define GPURUN_PROMPT_H
 
 #include "gpurun.h"
 
