@@ -13,6 +13,8 @@ bool gr_truth(struct gr_render *r, struct gr_val v)
 {
     (void)r;
     switch (v.type) {
+    case GR_VAL_STR: /* without counting its characters */
+        return v.str->n > 0;
     case GR_VAL_ABSENT:
     case GR_VAL_UNDEFINED:
     case GR_VAL_NONE:
@@ -57,7 +59,7 @@ int64_t gr_length(struct gr_val v)
 
 bool gr_is_iterable(struct gr_val v)
 {
-    return v.type == GR_VAL_LAZY || v.type == GR_VAL_LOOP || gr_length(v) >= 0;
+    return gr_is_str(v) || v.type == GR_VAL_LAZY || gr_length(v) >= 0;
 }
 
 /* ---- equality and order ---- */
@@ -223,7 +225,7 @@ static bool hashable(struct gr_render *r, struct gr_val v)
     struct gr_val all[GR_VALUE_MAX_DEPTH];
     size_t n = 0;
     all[n++] = v;
-    while (n) {
+    while (n && gr_render_step(r, 1)) {
         v = all[--n];
         if (v.type == GR_VAL_LIST || v.type == GR_VAL_DICT)
             return gr_render_fail(r, "unhashable type: '%s'", gr_type_name(v)), false;

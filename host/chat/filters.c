@@ -190,6 +190,7 @@ GR_FILTER(filter_center)
     int64_t width;
     if (!gr_int_arg(r, v[0], 80, &width) || !gr_render_ok(r))
         return gr_none();
+    gr_render_step(r, s.str->n / 256);
     int64_t room = width - gr_length(s), left = room / 2 + (room & width & 1);
     if (room <= 0)
         return s;
@@ -210,6 +211,8 @@ GR_FILTER(filter_truncate)
         return gr_none();
     if (!gr_is_str(end) || length < gr_length(end) || leeway < 0)
         return gr_render_fail(r, "truncate: the end does not fit in the length");
+    if (gr_is_str(self) && !gr_render_step(r, self.str->n / 256))
+        return gr_none();
     if (gr_length(self) >= 0 && gr_length(self) <= length + leeway)
         return self;
     if (!gr_is_str(self))

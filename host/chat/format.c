@@ -21,6 +21,8 @@ static void put_field(struct gr_render *r, struct gr_text *t, const struct gr_fo
                       const struct gr_string *head, const struct gr_string *body, char align)
 {
     int64_t n = (int64_t)(gr_str_length(head) + gr_str_length(body)), room = x->width - n;
+    if (room > 0 && !gr_render_step(r, (uint64_t)room / 16))
+        return;
     int64_t before = room <= 0 ? 0 : align == '>' ? room : align == '^' ? room / 2 : 0;
     static const struct gr_string blank = {.p = " ", .n = 1};
     const struct gr_string *fill = x->fill ? x->fill : &blank;

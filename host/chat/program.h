@@ -9,7 +9,7 @@
 
 #define GR_TEMPLATE_MAX_BYTES (1u << 20)
 #define GR_TEMPLATE_MAX_MEMORY (256u << 20)
-#define GR_TEMPLATE_MAX_NAMES 4096u
+#define GR_TEMPLATE_MAX_NAMES 512u
 #define GR_TEMPLATE_MAX_DEPTH 64u /* nested statements and expressions */
 
 enum gr_op {

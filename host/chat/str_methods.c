@@ -270,7 +270,8 @@ STR_METHOD(str_endswith)
 static int64_t find_last(struct gr_render *r, const struct gr_string *s,
                          const struct gr_string *what, size_t end)
 {
-    gr_render_step(r, end / 64);
+    if (!gr_render_step(r, end / 64 + end * what->n / 4096))
+        return -1;
     for (size_t at = end + 1; at-- > 0;) {
         if (what->n <= end - at && !memcmp(s->p + at, what->p, what->n))
             return (int64_t)at;

@@ -54,12 +54,26 @@ static const struct {
 #undef SPECIAL_CASE
 };
 
+/* The first row of a character in the table, which is sorted, or where it would stand. */
+static size_t first_special(uint32_t cp)
+{
+    size_t lo = 0, hi = GR_COUNT(special);
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (special[mid].cp < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 /* Writes a character in another case to out [12]; returns its length. */
 static size_t put_case(uint32_t cp, int kind, char *out)
 {
     size_t n = 0;
-    for (size_t i = 0; cp >= 0x80 && i < GR_COUNT(special); i++) {
-        if (special[i].kind != kind || special[i].cp != cp)
+    for (size_t i = first_special(cp); i < GR_COUNT(special) && special[i].cp == cp; i++) {
+        if (special[i].kind != kind)
             continue;
         for (size_t k = 0; k < 3 && special[i].to[k]; k++)
             n += gr_utf8_put(special[i].to[k], out + n);

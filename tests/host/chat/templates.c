@@ -121,6 +121,13 @@ Test(limits, stop_bombs, .timeout = 60)
         {"{{ '%1000000d' % 1 }}", "a width of more than 10000"},
         {"{{ range(1000000) }}", "a range of more than 100000 items"},
         {"{{ 2 ** 1000000 }}", "does not fit 64 bits"},
+        {"{% set ns = namespace(t=(1, 2)) %}{% for i in range(60) %}{% set ns.t = (ns.t, ns.t) "
+         "%}{% endfor %}{{ {ns.t: 1} }}",
+         "steps"},
+        {"{% set x = 'a' * 100000 %}{{ x.rfind('a' * 50000 + 'b') }}", "steps"},
+        {"{% for i in range(100000) %}{% set x = '%9999s' % '' %}{% endfor %}", "steps"},
+        {"{% set x = 'a' * 3000000 %}{% for i in range(100000) %}{{ x|length }}{% endfor %}",
+         "steps"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_error(cases[i].text, cases[i].words);
