@@ -24,6 +24,7 @@
 
 #include "gr/api.h"
 #include "gr/grammar.h"
+#include "gr/prompt.h"
 #include "gr/status.h"
 
 #ifdef __cplusplus
@@ -794,6 +795,4 @@ GR_API int gr_merge_file(const char *in, const char *out, bool overwrite);
 #ifdef __cplusplus
 }
 #endif
-
-#include "gpurun_prompt.h" /* chat templates */
 #endif

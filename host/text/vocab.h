@@ -16,7 +16,7 @@
 
 #include "base/alloc.h"
 #include "gguf/gguf.h"
-#include "gpurun.h"
+#include "gr/prompt.h"
 
 struct gr_vocab;
 

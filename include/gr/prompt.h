@@ -1,8 +1,11 @@
 /* Chat templates and the prompts that they make: a part of gpurun.h, which includes it. */
-#ifndef GPURUN_PROMPT_H
-#define GPURUN_PROMPT_H
+#ifndef GR_PROMPT_H
+#define GR_PROMPT_H
 
-#include "gpurun.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gr/api.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +25,7 @@ struct gr_text_span {
  * Each turn of a chat renders the whole conversation again, with add_generation_prompt; what a
  * model has seen of it is the common beginning of the tokens. */
 struct gr_template;
+struct gr_model;
 /* Parses n bytes, at most 1 MiB. GR_E_TEMPLATE, with line and column. */
 GR_API int gr_template_new(struct gr_template **out, const char *text, size_t n);
 GR_API void gr_template_free(struct gr_template **t);
