@@ -1,6 +1,7 @@
 """jinja2 as transformers sets it up for chat templates, and gpurun's engine, as two functions from a template and contexts to results."""
 import json
 import re
+import resource
 import subprocess
 from datetime import datetime, timezone
 
@@ -58,6 +59,16 @@ def theirs(template, contexts):
     return out
 
 
+def limit_memory():
+    """Bounds what jinja2 may take: more is an error of the template."""
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def lift_limit():
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+
+
 class Ours:
     """The program render_templates, which is kept running."""
 
@@ -77,7 +88,7 @@ class Ours:
 
     def __call__(self, template, contexts):
         if not self.p:
-            self.p = subprocess.Popen([self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"TZ": "UTC"})
+            self.p = subprocess.Popen([self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"TZ": "UTC"}, preexec_fn=lift_limit)
         self.send(b"T", template.encode())
         out = []
         for c in contexts:
