@@ -427,9 +427,6 @@ static void step(struct gr_render *r, const struct gr_instr *in)
     case GR_OP_UNPACK:
         unpack(r, in->n);
         return;
-    case GR_OP_POP:
-        gr_pop(r);
-        return;
     case GR_OP_JUMP:
         jump(r, in, true);
         return;

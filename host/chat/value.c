@@ -64,6 +64,8 @@ struct gr_val gr_str_text(struct gr_render *r, const char *text)
 
 struct gr_val gr_str_part(struct gr_render *r, const struct gr_string *s, size_t lo, size_t hi)
 {
+    if (!gr_render_ok(r))
+        return gr_none();
     if (lo >= hi)
         lo = hi = 0;
     return string(r, (struct gr_string){.p = s->p + lo,
@@ -105,6 +107,8 @@ static struct gr_buffer *buffer_new(struct gr_render *r, size_t cap)
 struct gr_val gr_str_concat(struct gr_render *r, const struct gr_string *a,
                             const struct gr_string *b)
 {
+    if (!gr_render_ok(r))
+        return gr_none();
     size_t n = a->n + b->n;
     struct gr_buffer *buf = a->buf;
     size_t at = buf ? (size_t)(a->p - buf->p) : 0;
@@ -156,6 +160,8 @@ bool gr_is_space(uint32_t cp)
 int64_t gr_str_find(struct gr_render *r, const struct gr_string *s, const struct gr_string *what,
                     size_t from)
 {
+    if (!gr_render_ok(r))
+        return -1;
     if (from > s->n || what->n > s->n - from)
         return -1;
     if (!what->n)
@@ -200,7 +206,8 @@ void gr_text_put(struct gr_render *r, struct gr_text *t, const char *p, size_t n
 
 void gr_text_put_str(struct gr_render *r, struct gr_text *t, const struct gr_string *s)
 {
-    gr_text_put(r, t, s->p, s->n, s->mark);
+    if (gr_render_ok(r))
+        gr_text_put(r, t, s->p, s->n, s->mark);
 }
 
 void gr_text_put_text(struct gr_render *r, struct gr_text *t, const char *text)

@@ -298,7 +298,6 @@ size_t gr_float_repr(double f, char *out);
 
 /* Value of a JSON text; `input`: strings are marked. */
 struct gr_val gr_from_json(struct gr_render *r, const char *p, size_t n, bool input);
-/* The object of a render's context: one value for each key. GR_E_INVALID with line and column. */
 struct gr_json_style {
     const char *item, *key; /* separators */
     size_t n_item, n_key;
@@ -309,7 +308,7 @@ struct gr_json_style {
 void gr_put_json(struct gr_render *r, struct gr_text *t, struct gr_val v,
                  const struct gr_json_style *style);
 
-/* --- operate.c --- */
+/* --- operate.c, members.c, slice.c --- */
 
 enum gr_binary { GR_ADD, GR_SUB, GR_MUL, GR_DIV, GR_FLOORDIV, GR_MOD, GR_POW };
 struct gr_val gr_operate(struct gr_render *r, enum gr_binary op, struct gr_val a, struct gr_val b);
@@ -322,7 +321,7 @@ struct gr_val gr_item(struct gr_render *r, struct gr_val obj, struct gr_val key)
 struct gr_val gr_slice(struct gr_render *r, struct gr_val obj, struct gr_val start,
                        struct gr_val stop, struct gr_val step);
 
-/* --- call.c, methods.c, filters.c, tests.c: functions --- */
+/* --- native.c, call.c, methods.c, filters.c, tests.c: functions --- */
 
 struct gr_val gr_native_call(struct gr_render *r, const struct gr_native *f, struct gr_val self,
                              const struct gr_args *a);
@@ -338,7 +337,7 @@ bool gr_test_run(struct gr_render *r, int test, struct gr_val v, const struct gr
 struct gr_val gr_path(struct gr_render *r, struct gr_val v, struct gr_val path);
 bool gr_int_arg(struct gr_render *r, struct gr_val v, int64_t otherwise, int64_t *out);
 
-/* --- format.c --- */
+/* --- format.c, str_format.c --- */
 
 struct gr_val gr_percent_format(struct gr_render *r, const struct gr_string *s, struct gr_val args);
 struct gr_val gr_str_format(struct gr_render *r, const struct gr_string *s,
