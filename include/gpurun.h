@@ -24,6 +24,7 @@
 
 #include "gr/api.h"
 #include "gr/grammar.h"
+#include "gr/model_params.h"
 #include "gr/prompt.h"
 #include "gr/status.h"
 
@@ -43,11 +44,6 @@ enum gr_log_level { GR_LOG_DEBUG, GR_LOG_INFO, GR_LOG_WARN, GR_LOG_ERROR };
 typedef void gr_log_fn(enum gr_log_level level, const char *line, void *user);
 /* Sets the receiver of the process's log lines; NULL (default): they are dropped. */
 GR_API void gr_log_set(gr_log_fn *fn, void *user);
-
-/* Progress of a long call, reported by the calling thread: `done` of `total`, never decreasing.
- * Returning false cancels the call, which fails with GR_E_CANCELLED. It must not use the model or
- * session of the call. */
-typedef bool gr_progress_fn(uint64_t done, uint64_t total, void *user);
 
 /* ---- what this version supports ---- */
 
@@ -104,70 +100,14 @@ GR_API int gr_device_matmul(const char **what);
 struct gr_model;
 struct gr_world; /* processes that run a model together (gr_world_open) */
 
-/* How ranks (threads or processes, each with its own devices) divide a model: by layers; not at
- * all, one rank has everything; or within each layer, among the ranks of a machine (tensor
- * parallel). */
-enum gr_split_mode { GR_SPLIT_MODE_LAYER, GR_SPLIT_MODE_NONE, GR_SPLIT_MODE_TENSOR };
-
-/* LoRA adapter, from a GGUF file of its own. */
-struct gr_adapter {
-    const char *path;
-    float scale; /* default strength in sessions; 1: as trained */
-};
-#define GR_MAX_ADAPTER 16
-
-/* NUMA placement: none; threads distributed over all nodes, weights moved to the node of the
- * threads that read them; all threads on the node that opens the session; by numactl (as none). */
-enum gr_numa { GR_NUMA_NONE, GR_NUMA_DISTRIBUTE, GR_NUMA_ISOLATE, GR_NUMA_NUMACTL };
-
-/* CPU threads. Settings that the system refuses are logged. */
-struct gr_thread_params {
-    const char *cpus; /* processors as numbers, ranges and masks ("0-3,8,0xF0"); NULL: any */
-    bool strict;      /* pin each thread to a processor of its own */
-    int32_t prio;     /* -1: low, 0: unchanged (default), 1 to 3: real time */
-    int32_t poll;     /* microseconds to poll for other threads before sleeping */
-};
-/* Number of processors that such threads can use (NULL: any): those of `cpus` that the process may
- * run on, limited by its control group. */
+/* Number of processors that threads with these parameters can use (NULL: any): those of `cpus` that
+ * the process may run on, limited by its control group. */
 GR_API int32_t gr_processors(const struct gr_thread_params *threads);
 
 /* Instruction set that cpu_level (gr_model_params) selects on this processor: "avx512" for "auto",
  * for example. NULL when it is unknown or unavailable; gr_error_message says why. */
 GR_API const char *gr_cpu_instructions(const char *cpu_level);
 
-struct gr_model_params {
-    int32_t n_gpu_layers; /* layers on GPUs: the output layer first, then from the last one
-                             backwards; more than the model has: all; -1: as many as fit */
-    int32_t main_gpu;     /* GPU of GR_SPLIT_MODE_NONE; -1: the first usable one */
-    bool use_mmap;        /* map the file (default), or read all of it now; see gr_in_model_file */
-    bool vocab_only;      /* load tokenizer and metadata, no weights */
-    bool check_tensors;   /* refuse weights that are not finite */
-    bool require_gpu;     /* fail with GR_E_DEVICE rather than run on the CPU alone */
-    const char *device; /* "auto" (or NULL): all usable GPUs (with GR_SPLIT_MODE_NONE: main_gpu), or
-                           the CPU without any; "cpu", "none"; "cuda": as auto, but GR_E_DEVICE
-                           without a GPU; "CUDA1" or "CUDA0,CUDA1": these, where a repeated name
-                           counts as several GPUs that share its memory (for tests). Case is
-                           ignored */
-    enum gr_split_mode split_mode;
-    const char *tensor_split; /* share of the layers of each GPU (or of each rank, without GPUs),
-                                 "3,1"; "auto": balance memory; NULL: by free memory */
-    int32_t n_rank;  /* threads of this process that are ranks; 0: one for each GPU in use */
-    int32_t n_shard; /* ranks that share a layer (GR_SPLIT_MODE_TENSOR); 0: those of a machine */
-    struct gr_world *world;            /* NULL: this process alone */
-    const struct gr_adapter *adapters; /* [n_adapter], all applied in every session */
-    int32_t n_adapter;
-    const char *cpu_level; /* highest instruction set that the CPU backend uses: "ref" (plain C),
-                              "avx2", "avx512" (with BF16 where available), "amx"; GR_E_INVALID
-                              where unavailable; "auto" (or NULL): the best available. Results are
-                              the same to the bit on all processors with the same level */
-    enum gr_numa numa;
-    struct gr_thread_params threads, threads_batch; /* for single tokens; for prompts */
-    gr_progress_fn *progress; /* NULL: none. Reports bytes of weights, in two passes that each start
-                                 at 0: reading or checking in gr_model_open (none for mapped files),
-                                 uploading to GPUs in gr_model_load or the first gr_session_open,
-                                 for rank 0 */
-    void *progress_user;
-};
 GR_API struct gr_model_params gr_model_params_default(void);
 
 /* Returns whether the address lies in a mapped file of an open model or adapter; async-signal-safe.
