@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "cuda/launch.h"
+#include "gr/planes.h"
 #include "gr/status.h"
 
 /* Notes a launch of as many blocks as n items need, `per_block` each; nothing for none. */
@@ -70,8 +71,7 @@ static inline int64_t gr_route_warps(const struct gr_args_route *a, int64_t most
 /* Types that a cache can have. */
 static inline bool gr_cache_type(uint32_t type)
 {
-    return type == GR_F32 || type == GR_F16 || type == GR_BF16 || type == GR_Q8_0 ||
-           type == GR_Q4_0;
+    return type == GR_F32 || type == GR_F16 || type == GR_BF16 || gr_planes_are(type);
 }
 
 /* True when ROPE's kernel can take 4 pairs a thread; and the number of threads it then has. */

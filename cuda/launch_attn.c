@@ -1,7 +1,7 @@
 /* ATTN: which kernel takes which shapes.
  *
  * attn_decode takes head sizes that are multiples of 16, up to 512 columns of V, of caches of f16,
- * bf16, q8_0 and q4_0. Of those, runs of more than GR_ATTN_FEW tokens go to attn_prefill_sm90 (64,
+ * bf16 and quants. Of those, runs of more than GR_ATTN_FEW tokens go to attn_prefill_sm90 (64,
  * 128, 256 columns; compute capability 9.0) or to attn_prefill (these and a few more), where there
  * are so many tokens. Everything else goes to attn_any: f32 rows, other head sizes, rows that do
  * not stand on 16 bytes, tiles that shared memory does not hold, biases by distance. */
@@ -37,7 +37,7 @@ static struct gr_kernel_rows rows_of(const struct gr_ten *t, int64_t first, int6
         r.end = r.data + gr_planes_row(t->dtype, t->cols);
         r.data += gr_planes_codes(t->dtype, first);
         r.head = (int32_t)gr_planes_codes(t->dtype, d);
-        r.head_step = (int32_t)(d / GR_QK) * 2;
+        r.head_step = (int32_t)(d / GR_QK * gr_planes_record(t->dtype));
     } else {
         r.data += gr_row_bytes(t->dtype, (uint64_t)first);
         r.head = (int32_t)gr_row_bytes(t->dtype, (uint64_t)d);
@@ -94,7 +94,7 @@ static int32_t pitch_f16(int64_t d)
     return (int32_t)d * 2 + 16;
 }
 
-/* Pieces of 16 bytes that a head's steps may touch: they begin anywhere in one or divide it. */
+/* Pieces of 16 bytes that a head's records may touch: they begin anywhere in one or divide it. */
 static int32_t step_pieces(const struct gr_kernel_rows *r)
 {
     int32_t n = r->head_step;
@@ -120,10 +120,11 @@ static int32_t column_in_k(const struct gr_args_attn *a)
     return shared && column % 8 == 0 ? (int32_t)column : -1;
 }
 
-/* True when tiles become f16 before they are multiplied; attn_decode multiplies planes as such. */
+/* True when tiles become f16 before they are multiplied; attn_decode multiplies some planes as
+ * such. */
 static bool converted(const struct gr_kernel_rows *r, bool keep_planes)
 {
-    return r->type == GR_BF16 || (r->type != GR_F16 && !keep_planes);
+    return r->type != GR_F16 && !(keep_planes && gr_attn_by_planes(r->type));
 }
 
 /* Tiles of n_q queries and n_k keys; n_stage stages as they come. Queries that go to registers may
@@ -334,8 +335,8 @@ int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
 {
     if (!gr_cache_type(a->k.dtype) || !gr_cache_type(values(a)->dtype))
         return gr_fail(GR_E_UNSUPPORTED,
-                       "attention: expected keys and values of f32, f16, bf16, q8_0 or q4_0, found "
-                       "%s and %s",
+                       "attention: expected keys and values of types that a cache has, found %s "
+                       "and %s",
                        gr_dtype_name(a->k.dtype), gr_dtype_name(values(a)->dtype));
     struct gr_kernel_attn k = args_of(a);
     if (!tiled_shape(a))

@@ -9,7 +9,7 @@ static int check_type(uint32_t type)
 {
     if (gr_cache_type(type))
         return 0;
-    return gr_fail(GR_E_UNSUPPORTED, "cache: expected f32, f16, bf16, q8_0 or q4_0, found %s",
+    return gr_fail(GR_E_UNSUPPORTED, "cache: expected a type that a cache has, found %s",
                    gr_dtype_name(type));
 }
 
@@ -57,7 +57,7 @@ int gr_cuda_kv_shift(struct gr_launcher *l, const struct gr_args_kv_shift *a)
     int rc = check_type(a->k_cache.dtype);
     if (rc || n_rot == 0)
         return rc;
-    if (a->k_cache.dtype == GR_Q8_0 || a->k_cache.dtype == GR_Q4_0)
+    if (gr_planes_are(a->k_cache.dtype))
         return gr_launch_items(l, "gr_kv_shift_blocks", n_head, GR_KV_WARPS, THREADS,
                                (uint32_t)((n_rot + 31) / 32 * 128 * GR_KV_WARPS), a, sizeof *a);
     if (runs_of_4(a))

@@ -198,6 +198,9 @@ enum gr_rope_scaling {
 enum gr_nvtx { GR_NVTX_OFF, GR_NVTX_STEP, GR_NVTX_LAYER };
 enum gr_matmul { GR_MATMUL_AUTO, GR_MATMUL_OWN, GR_MATMUL_CUBLAS };
 
+/* Types of K and V in a cache. */
+#define GR_CACHE_TYPES "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q5_1|iq4_nl"
+
 struct gr_session_params {
     uint32_t n_ctx;    /* cells in all, rounded up to 256 (in each pool); 0: the training context */
     uint32_t n_batch;  /* most tokens in one gr_decode */
@@ -211,7 +214,7 @@ struct gr_session_params {
                             state is kept for each */
     int32_t n_threads, n_threads_batch; /* for single tokens; for prompts. 0: all processors, or
                                            this process's share of the machine's */
-    const char *type_k, *type_v;        /* "f32" "f16" "bf16" "q8_0" "q4_0"; NULL: f16 */
+    const char *type_k, *type_v;        /* of GR_CACHE_TYPES; NULL: f16 */
     enum gr_rope_scaling rope_scaling;  /* the model's by default, as its parameters: NAN or 0 */
     float rope_freq_base, rope_freq_scale;
     float yarn_ext_factor; /* NAN: the model's; 0: no extrapolation */
@@ -442,7 +445,8 @@ GR_API void gr_kv_dump(const struct gr_session *s, FILE *out);
  *
  * Each shift rounds K again. A number changes by at most 2^-11 (f16) or 2^-8 (bf16) of itself,
  * 1/250 (q8_0) or 1/7.9 (q4_0) of the largest in its block of 32; the mean square error grows by
- * about 5e-8, 3e-6, 3e-5 and 1e-2 of that of K, so q4_0 does not survive ten shifts. A token is
+ * about 5e-8, 3e-6, 3e-5 and 1e-2 of that of K, so q4_0 does not survive ten shifts; nor do q4_1
+ * and iq4_nl, and q5_0 and q5_1 lose a quarter as much. A token is
  * moved by each shift that it survives; with n_discard <= 0 by one or two. */
 GR_API int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t n_discard,
                             int32_t *n_past);

@@ -4,7 +4,7 @@
 
 #include "gr/kernel/attn.h"
 #include "gr/planes.h"
-#include "kernels/ptx.cuh"
+#include "kernels/fields.cuh"
 
 #define ATTN_NONE (-INFINITY) // the logit of an item that is not seen
 
@@ -147,13 +147,17 @@ GR_DEV float attn_bias(const gr_kernel_attn &a, int t, int h, int item)
 // A head of a row.
 struct attn_vector {
     const char *x;        // codes of planes
-    const uint16_t *step; // of planes
+    const uint16_t *step; // of planes: records
+    int type;
 };
 GR_DEV attn_vector attn_head(const gr_kernel_rows &r, int row, int h_kv)
 {
     return {r.data + row * r.row + h_kv * r.head,
-            (const uint16_t *)(r.step + row * r.row + h_kv * r.head_step)};
+            (const uint16_t *)(r.step + row * r.row + h_kv * r.head_step), r.type};
 }
+
+// Stands for Q4_1, Q5_0, Q5_1 and IQ4_NL, which share instances: they look at the type each time.
+enum { ATTN_RECORDS = -1 };
 
 template <int TYPE> GR_DEV float attn_element(const attn_vector &v, int i)
 {
@@ -166,6 +170,9 @@ template <int TYPE> GR_DEV float attn_element(const attn_vector &v, int i)
     } else if constexpr (TYPE == GR_Q4_0) {
         int two = ((const uint8_t *)v.x)[i / GR_QK * 16 + i % 16];
         return f16_to_f32(v.step[i / GR_QK]) * (float)((i % GR_QK < 16 ? two & 15 : two >> 4) - 8);
+    } else if constexpr (TYPE == ATTN_RECORDS) {
+        return nibble_value(v.type, (const uint8_t *)v.x + i / GR_QK * 16,
+                            v.step + i / GR_QK * (gr_planes_record(v.type) / 2), i % GR_QK);
     } else {
         return ((const float *)v.x)[i];
     }
@@ -221,8 +228,11 @@ GR_DEV void attn_add(const gr_kernel_attn &a, int h_kv, const float *p, const in
     case GR_Q4_0:                                                                                  \
         CALL(GR_Q4_0);                                                                             \
         break;                                                                                     \
-    default:                                                                                       \
+    case GR_F32:                                                                                   \
         CALL(GR_F32);                                                                              \
+        break;                                                                                     \
+    default:                                                                                       \
+        CALL(ATTN_RECORDS);                                                                        \
     }
 
 // The logit of an item; q [2][d_k]. REL: biases by distance, where there are any.

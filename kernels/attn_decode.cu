@@ -272,7 +272,7 @@ GR_DEV void write_part(const gr_kernel_attn &a, const tile &b, const state<NP> &
 {
     __shared__ float red[WARPS][QUERIES];
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, lane4 = threadIdx.x % 4;
-    const bool planes = a.v.head_step; // tiles are even columns, then odd ones
+    const bool planes = gr_attn_by_planes(a.v.type); // tiles are even columns, then odd ones
     for (int i = 0; i < 2; i++) {
         float sum = attn_quad_sum(s.sum[i]);
         if (lane4 == 0)

@@ -88,7 +88,8 @@ GR_DEV int raw_at(const gr_kernel_attn &a, int raw)
 }
 
 template <int TYPE, int D, int KT>
-GR_DEV void convert_as(const unsigned char *from, int pitch, int step, unsigned char *tile)
+GR_DEV void convert_as(int type, const unsigned char *from, int pitch, int step,
+                       unsigned char *tile)
 {
     constexpr int KEYS = KT / 4, PARTS = D / 16;
     const int first = threadIdx.x % GROUP / 32 * KEYS;
@@ -96,7 +97,7 @@ GR_DEV void convert_as(const unsigned char *from, int pitch, int step, unsigned 
         int key = i / PARTS, at = i % PARTS;
         const unsigned char *row = from + key * pitch;
         uint4 out[2];
-        attn_sixteen<TYPE>(row, (const uint16_t *)(row + step), at, out);
+        attn_sixteen<TYPE>(type, row, (const uint16_t *)(row + step), at, out);
         *(uint4 *)(tile + piece_at(KT, first + key, 2 * at)) = out[0];
         *(uint4 *)(tile + piece_at(KT, first + key, 2 * at + 1)) = out[1];
     }
@@ -116,11 +117,13 @@ GR_DEV void settle(const gr_kernel_attn &a, const place<D, KT> &b, const parcel 
         mbar_wait(p.empty, p.parity);
         __syncwarp();
         if (type == GR_BF16)
-            convert_as<GR_BF16, D, KT>(from, s.pitch, step, tile);
+            convert_as<GR_BF16, D, KT>(type, from, s.pitch, step, tile);
         else if (type == GR_Q8_0)
-            convert_as<GR_Q8_0, D, KT>(from, s.pitch, step, tile);
+            convert_as<GR_Q8_0, D, KT>(type, from, s.pitch, step, tile);
+        else if (type == GR_Q4_0)
+            convert_as<GR_Q4_0, D, KT>(type, from, s.pitch, step, tile);
         else
-            convert_as<GR_Q4_0, D, KT>(from, s.pitch, step, tile);
+            convert_as<ATTN_RECORDS, D, KT>(type, from, s.pitch, step, tile);
         __syncwarp();
     }
     fence_proxy_async();

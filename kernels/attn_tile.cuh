@@ -1,7 +1,7 @@
 // Tiles of K and V in shared memory: fetched by row number, brought to f16.
 //
-// All products of the fast attention kernels are f16 with f32 sums. bf16, q8_0 and q4_0 rows become
-// f16 in shared memory once a tile: bf16 exactly from 2^-14 up, quants to 2^-11 of their value.
+// All products of the fast attention kernels are f16 with f32 sums. bf16 and quants become f16 in
+// shared memory once a tile: bf16 exactly from 2^-14 up, quants to 2^-11 of their value.
 // Values beyond f16 become NaN, and so do outputs that depend on them: the kernel that writes an
 // output computes such a one again with attn_exact.
 #pragma once
@@ -91,12 +91,50 @@ GR_DEV uint32_t attn_pair(uint32_t two) // bf16 to f16
     return f16x2(attn_f16_or_nan(lo), attn_f16_or_nan(hi));
 }
 
-// 16 elements of a row, from the 16 i th, as f16 in two pieces.
+// A minimum twice; NaN where a sum with a quant may not be an f16.
+GR_DEV uint32_t attn_twice_min(uint32_t m)
+{
+    return ((m & 0x7fff) < 0x7600 ? m : 0x7fff) * 0x10001; // 0x7600 is 24576
+}
+
+// attn_sixteen of the types with records.
+GR_DEV void attn_sixteen_records(int type, const unsigned char *row, const uint16_t *record, int i,
+                                 uint32_t *o)
+{
+    const bool min = type == GR_Q4_1 || type == GR_Q5_1, iq4 = type == GR_IQ4_NL;
+    record += i / 2 * (int)(gr_planes_record(type) / 2);
+    const uint4 four = *(const uint4 *)(row + i / 2 * 16);
+    const uint32_t w[4] = {four.x, four.y, four.z, four.w}, d = attn_twice(record[0]),
+                   m = min ? attn_twice_min(record[1]) : 0,
+                   fifth = type == GR_Q5_0   ? record[1 + i % 2]
+                           : type == GR_Q5_1 ? record[2 + i % 2]
+                                             : 0,
+                   zero = iq4               ? 0x64806480u
+                          : type == GR_Q5_0 ? 0x64106410u
+                                            : 0x64006400u;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        uint32_t n = w[k] >> i % 2 * 4 & 0x0f0f0f0fu;
+        if (iq4) {
+            n = (n | n >> 4) & 0x00ff00ffu;
+            n = iq4_values((n | n >> 8) & 0xffffu).x;
+        } else {
+            n |= spread_1(fifth >> 4 * k) << 4;
+        }
+        o[2 * k] = fma_f16x2(sub_f16x2(__byte_perm(n, 0x64646464, 0x4140), zero), d, m);
+        o[2 * k + 1] = fma_f16x2(sub_f16x2(__byte_perm(n, 0x64646464, 0x4342), zero), d, m);
+    }
+}
+
+// 16 elements of a row of a type, from the 16 i th, as f16 in two pieces.
 template <int TYPE>
-GR_DEV void attn_sixteen(const unsigned char *row, const uint16_t *step, int i, uint4 out[2])
+GR_DEV void attn_sixteen(int type, const unsigned char *row, const uint16_t *step, int i,
+                         uint4 out[2])
 {
     uint32_t *o = (uint32_t *)out;
-    if constexpr (TYPE == GR_BF16) {
+    if constexpr (TYPE == ATTN_RECORDS) {
+        attn_sixteen_records(type, row, step, i, o);
+    } else if constexpr (TYPE == GR_BF16) {
         const uint32_t *w = (const uint32_t *)(row + i * 32);
 #pragma unroll
         for (int k = 0; k < 8; k++)
@@ -115,34 +153,36 @@ GR_DEV void attn_sixteen(const unsigned char *row, const uint16_t *step, int i, 
 }
 
 // d columns (a multiple of 16) of KEYS rows to f16, rows to_pitch apart, by THREADS threads; the
-// steps `step` bytes into a row.
+// records `step` bytes into a row.
 template <int TYPE, int KEYS, int THREADS>
-GR_DEV void attn_convert(const unsigned char *from, const gr_attn_stage &s, int step, int d,
-                         unsigned char *to, int to_pitch)
+GR_DEV void attn_convert(int type, const unsigned char *from, const gr_attn_stage &s, int step,
+                         int d, unsigned char *to, int to_pitch)
 {
     int n = d / 16;
     for (int i = threadIdx.x % THREADS; i < KEYS * n; i += THREADS) {
         int key = i / n, at = i - key * n;
         const unsigned char *row = from + key * s.pitch;
         uint4 out[2];
-        attn_sixteen<TYPE>(row, (const uint16_t *)(row + step), at, out);
+        attn_sixteen<TYPE>(type, row, (const uint16_t *)(row + step), at, out);
         uint4 *dst = (uint4 *)(to + key * to_pitch + at * 32);
         dst[0] = out[0], dst[1] = out[1];
     }
 }
 
-// The same of bf16, q8_0 or q4_0.
+// The same of any type but f32 and f16.
 template <int KEYS, int THREADS>
 GR_DEV void attn_to_f16(const gr_kernel_rows &r, const unsigned char *from, const gr_attn_stage &s,
                         int h_kv, int d, unsigned char *to, int to_pitch)
 {
     const int step = attn_step_at(r, s, h_kv);
     if (r.type == GR_BF16)
-        attn_convert<GR_BF16, KEYS, THREADS>(from, s, step, d, to, to_pitch);
+        attn_convert<GR_BF16, KEYS, THREADS>(r.type, from, s, step, d, to, to_pitch);
     else if (r.type == GR_Q8_0)
-        attn_convert<GR_Q8_0, KEYS, THREADS>(from, s, step, d, to, to_pitch);
+        attn_convert<GR_Q8_0, KEYS, THREADS>(r.type, from, s, step, d, to, to_pitch);
+    else if (r.type == GR_Q4_0)
+        attn_convert<GR_Q4_0, KEYS, THREADS>(r.type, from, s, step, d, to, to_pitch);
     else
-        attn_convert<GR_Q4_0, KEYS, THREADS>(from, s, step, d, to, to_pitch);
+        attn_convert<ATTN_RECORDS, KEYS, THREADS>(r.type, from, s, step, d, to, to_pitch);
 }
 
 // --- a range of the list, tile by tile, by four warps ---
@@ -194,10 +234,10 @@ GR_DEV attn_pipe attn_pipe_begin(const gr_kernel_attn &a, int plane, int h_kv, i
     return p;
 }
 
-// True when a tile of such rows is converted to f16; with PLANES those of quants are not.
+// True when a tile of such rows is converted to f16; with PLANES some quants are not.
 template <bool PLANES> GR_DEV bool attn_converts(const gr_kernel_rows &r)
 {
-    return r.type == GR_BF16 || (!PLANES && r.type != GR_F16);
+    return r.type != GR_F16 && !(PLANES && gr_attn_by_planes(r.type));
 }
 
 // Waits for tile i in shared memory, as f16 or planes: K at k, V at v, valid for all threads
@@ -231,8 +271,8 @@ GR_DEV void attn_pipe_take(const gr_kernel_attn &a, attn_pipe &p, int i, unsigne
     if (k_other || v_other)
         __syncthreads();
     k = k_other ? smem + at.k : stage;
-    const int column =
-        PLANES && p.k->head_step ? gr_planes_codes(p.k->type, a.v_in_k) : 2 * a.v_in_k;
+    const int column = PLANES && gr_attn_by_planes(p.k->type) ? gr_planes_codes(p.k->type, a.v_in_k)
+                                                              : 2 * a.v_in_k;
     v = !v_own ? k + column : v_other ? smem + at.v : stage + at.stage_v;
 }
 
@@ -251,7 +291,7 @@ GR_DEV void attn_load_q(const gr_kernel_attn &a, int plane, int n_row, unsigned 
                         F token_of)
 {
     const float f = attn_q_factor(a);
-    const bool apart = PLANES && a.k[plane].head_step;
+    const bool apart = PLANES && gr_attn_by_planes(a.k[plane].type);
     for (int r = threadIdx.x / 32; r < n_row; r += 4) {
         int t, h;
         bool there = token_of(r, t, h);

@@ -1,7 +1,7 @@
 // Fields of words, and numbers that storage types keep in few bits (gr/quant_blocks.h).
 #pragma once
 
-#include "gr/quant_blocks.h"
+#include "gr/planes.h"
 #include "kernels/ptx.cuh"
 
 // The low four fields of 4, 2 or 1 bits of w, a byte each.
@@ -49,4 +49,25 @@ GR_DEV uint2 iq4_values(uint32_t w)
 {
     uint32_t eighth = w & 0x77777777, half = and_or(w >> 1, 0x44444444, 0x32103210);
     return {iq4_pick(eighth, half), iq4_pick(eighth >> 16, half >> 16)};
+}
+
+// Element i of a block of planes with nibbles, by its codes and its record.
+GR_DEV float nibble_value(uint32_t dtype, const uint8_t *codes, const uint16_t *record, uint32_t i)
+{
+    int code = codes[i % 16] >> i / 16 * 4 & 15;
+    const float d = f16_to_f32(record[0]);
+    switch (dtype) {
+    case GR_Q4_1:
+        return __fadd_rn(__fmul_rn(d, (float)code), f16_to_f32(record[1]));
+    case GR_Q5_0:
+        code |= (record[1 + i / 16] >> i % 16 & 1) << 4;
+        return d * (float)(code - 16);
+    case GR_Q5_1:
+        code |= (record[2 + i / 16] >> i % 16 & 1) << 4;
+        return __fadd_rn(__fmul_rn(d, (float)code), f16_to_f32(record[1]));
+    case GR_IQ4_NL:
+        return d * (float)((int)(iq4_values((uint32_t)code).x & 255) - 128);
+    default: // GR_Q4_0
+        return d * (float)(code - 8);
+    }
 }

@@ -4,6 +4,7 @@
 
 #include "gr/planes.h"
 #include "kernels/block.cuh"
+#include "kernels/fields.cuh"
 
 // The step of a column in a row of planes.
 GR_DEV uint16_t *kv_step_of(const struct gr_ten &t, void *row, uint32_t col)
@@ -22,10 +23,9 @@ GR_DEV float kv_get(const struct gr_ten &t, void *row, uint32_t col)
         return bf16_to_f32(((const uint16_t *)row)[col]);
     case GR_Q8_0:
         return f16_to_f32(*kv_step_of(t, row, col)) * ((const int8_t *)row)[col];
-    default: { // GR_Q4_0
-        int two = ((const uint8_t *)row)[col / GR_QK * 16 + col % 16];
-        return f16_to_f32(*kv_step_of(t, row, col)) * ((two >> col % GR_QK / 16 * 4 & 15) - 8);
-    }
+    default:
+        return nibble_value(t.dtype, (const uint8_t *)row + col / GR_QK * 16,
+                            kv_step_of(t, row, col), col % GR_QK);
     }
 }
 
@@ -85,6 +85,75 @@ GR_DEV void put_q4_0(uint8_t *codes, uint16_t *step, float x)
         *step = d;
 }
 
+// Writes a block's codes, 4 bits a lane, and the fifth bits to `more`, unless it is NULL.
+GR_DEV void put_nibbles(uint8_t *codes, uint16_t *more, uint32_t q)
+{
+    uint32_t lane = threadIdx.x % WARP, high = __shfl_down_sync(~0u, q, 16),
+             fifth = __ballot_sync(~0u, q >> 4 & 1);
+    if (lane < 16)
+        codes[lane] = (uint8_t)((q & 15) | high << 4);
+    if (more && lane < 2)
+        more[lane] = (uint16_t)(fifth >> 16 * lane);
+}
+
+// The first element of largest magnitude becomes the lowest level.
+GR_DEV void put_q5_0(uint8_t *codes, uint16_t *record, float x)
+{
+    float inverse, largest, top;
+    x = kv_sane(x);
+    largest = warp_largest(x);
+    top = __shfl_sync(~0u, x, __ffs(__ballot_sync(~0u, fabsf(x) == largest)) - 1);
+    uint16_t d = kv_step((largest > 0 ? top : 0) / -16, inverse);
+    float v = __fadd_rn(__fmul_rn(x, inverse), 16.5f);
+    put_nibbles(codes, record + 1, (uint32_t)fminf(fmaxf(v, 0), 31));
+    if (threadIdx.x % WARP == 0)
+        *record = d;
+}
+
+// Smallest and largest become the ends of 0 .. LAST.
+template <int LAST> GR_DEV void put_min(uint8_t *codes, uint16_t *record, float x)
+{
+    float inverse, lo, hi;
+    x = kv_sane(x);
+    lo = hi = x;
+    for (int i = 16; i > 0; i /= 2) {
+        lo = fminf(lo, __shfl_xor_sync(~0u, lo, i));
+        hi = fmaxf(hi, __shfl_xor_sync(~0u, hi, i));
+    }
+    lo = fminf(fmaxf(lo, -65504.f), 65504.f);
+    uint16_t d = kv_step(__fadd_rn(hi, -lo) / LAST, inverse);
+    float v = __fadd_rn(__fmul_rn(__fadd_rn(x, -lo), inverse), 0.5f);
+    put_nibbles(codes, LAST > 15 ? record + 2 : nullptr, (uint32_t)fminf(fmaxf(v, 0), LAST));
+    if (threadIdx.x % WARP == 0)
+        record[0] = d, record[1] = f32_to_f16(lo);
+}
+
+// As store_iq4_nl of host/quant/planes.c: the first element of largest magnitude becomes the lowest
+// level, then the scale is the one with the least squared error, weighted by the squares.
+GR_DEV void put_iq4_nl(uint8_t *codes, uint16_t *step, float x)
+{
+    constexpr float value[16] = {GR_IQ4_VALUES};
+    float inverse, largest, top, v = value[0];
+    uint32_t q = 0;
+    x = kv_sane(x);
+    largest = warp_largest(x);
+    top = __shfl_sync(~0u, x, __ffs(__ballot_sync(~0u, fabsf(x) == largest)) - 1);
+    float d = (largest > 0 ? top : 0) / value[0];
+    (void)kv_step(d, inverse);
+    float y = __fmul_rn(x, inverse), w = __fmul_rn(y, y);
+#pragma unroll
+    for (int k = 0; k < 15; k++) {
+        bool above = y > (value[k] + value[k + 1]) / 2;
+        q += above, v = above ? value[k + 1] : v;
+    }
+    float over = warp_sum(__fmul_rn(w, __fmul_rn(v, y))),
+          under = warp_sum(__fmul_rn(w, __fmul_rn(v, v)));
+    d = under > 0 ? __fmul_rn(d, over / under) : 0;
+    put_nibbles(codes, nullptr, q);
+    if (threadIdx.x % WARP == 0)
+        *step = f32_to_f16(fminf(fmaxf(d, -65504.f), 65504.f));
+}
+
 // Writes column `col` of a row where `in` says that there is one; a warp's lanes are 32 neighbours
 // from a multiple of 32, and all call.
 GR_DEV void kv_put(const struct gr_ten &t, void *row, uint32_t col, float x, bool in)
@@ -107,6 +176,18 @@ GR_DEV void kv_put(const struct gr_ten &t, void *row, uint32_t col, float x, boo
         break;
     case GR_Q4_0:
         put_q4_0((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
+        break;
+    case GR_Q4_1:
+        put_min<15>((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
+        break;
+    case GR_Q5_0:
+        put_q5_0((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
+        break;
+    case GR_Q5_1:
+        put_min<31>((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
+        break;
+    case GR_IQ4_NL:
+        put_iq4_nl((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
         break;
     }
 }

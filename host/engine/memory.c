@@ -12,14 +12,11 @@
 
 static int cache_type(const char *name, const char *what, uint32_t *out)
 {
-    static const uint32_t allowed[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0};
     const struct gr_dtype_info *t = gr_dtype_find_name(name ? name : "f16");
-    for (unsigned i = 0; t && i < GR_COUNT(allowed); i++)
-        if (t->id == allowed[i])
-            return *out = t->id, 0;
-    return gr_fail(GR_E_INVALID,
-                   "cache type for %s: f32, f16, bf16, q8_0 or q4_0 expected, %s found", what,
-                   gr_quote(name, strlen(name)));
+    if (t && (t->id == GR_F32 || t->id == GR_F16 || t->id == GR_BF16 || gr_planes_are(t->id)))
+        return *out = t->id, 0;
+    return gr_fail(GR_E_INVALID, "cache type for %s: one of " GR_CACHE_TYPES " expected, %s found",
+                   what, gr_quote(name, strlen(name)));
 }
 
 /* Returns whether a layer keeps keys and values of its own. */

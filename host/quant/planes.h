@@ -12,7 +12,7 @@ void gr_planes_from_blocks(uint32_t dtype, int64_t n, const void *blocks, void *
 /* Converts columns [first, first + count), whole blocks, to f32. */
 void gr_planes_load(uint32_t dtype, int64_t n, const void *row, int64_t first, int64_t count,
                     float *dst);
-/* Converts all columns from f32, rounding as the type's quantiser does. */
+/* Converts all columns from f32, rounding as the type's quantiser does; IQ4_NL by a faster rule. */
 void gr_planes_store(uint32_t dtype, int64_t n, const float *src, void *row);
 
 #endif

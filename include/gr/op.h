@@ -157,8 +157,8 @@ struct gr_args_kv_store {
     struct gr_ten cs;    /* [1, n_tok, n_rot], absent when kind is NONE */
     struct gr_ten cells; /* [1, 1, n_tok] i32, step block: the row of the cache for each token,
                             below n_cell */
-    struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head_k] f32, f16, bf16, or planes of q8_0 or
-                              q4_0 (gr/planes.h); a head holds whole blocks */
+    struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head_k] f32, f16, bf16, or planes of quants
+                              (gr/planes.h); a head holds whole blocks */
     struct gr_ten v_cache; /* [1, n_cell, n_head_kv * d_head_v], its own dtype of the same list */
     int64_t d_head_k;
     int32_t kind; /* enum gr_rope_kind */

@@ -1,7 +1,8 @@
-/* Rows of a cache of q8_0 or q4_0: planes. First the codes of all columns, those of the blocks
- * (gr/quant_blocks.h) one behind the other, then the blocks' steps, f16. The size is that of
- * blocks, rounded up so that rows begin at multiples of GR_PLANES_ALIGN: the codes of a head of 32
- * columns or more are whole pieces of 16 bytes, and its steps lie together.
+/* Rows of a cache of quants: planes. First the codes of all columns, those of the blocks
+ * (gr/quant_blocks.h) one behind the other, then the blocks' records: what a block has beside its
+ * codes, a step (f16), with q4_1 and q5_1 a minimum (f16), with q5_0 and q5_1 the fifth bits. The
+ * size is that of blocks, rounded up so that rows begin at multiples of GR_PLANES_ALIGN: the codes
+ * of a head of 32 columns or more are whole pieces of 16 bytes, and its records lie together.
  *
  * Rows outside a session (saved states, other ranks) are blocks: host/quant/planes.h. */
 #ifndef GR_PLANES_H
@@ -16,7 +17,14 @@
 /* True when a cache of this type has planes. */
 GR_FN bool gr_planes_are(uint32_t dtype)
 {
-    return dtype == GR_Q8_0 || dtype == GR_Q4_0;
+    return dtype == GR_Q8_0 || dtype == GR_Q4_0 || dtype == GR_Q4_1 || dtype == GR_Q5_0 ||
+           dtype == GR_Q5_1 || dtype == GR_IQ4_NL;
+}
+
+/* Bytes of a block's record: its block but for the codes. */
+GR_FN int64_t gr_planes_record(uint32_t dtype)
+{
+    return dtype == GR_Q4_1 ? 4 : dtype == GR_Q5_0 ? 6 : dtype == GR_Q5_1 ? 8 : 2;
 }
 
 /* Bytes from a row's beginning to the codes of column `col`, a multiple of GR_QK. */
@@ -25,10 +33,10 @@ GR_FN int64_t gr_planes_codes(uint32_t dtype, int64_t col)
     return dtype == GR_Q8_0 ? col : col / 2;
 }
 
-/* The same to the step of column `col`, in rows of n columns. */
+/* The same to the record of column `col`, which begins with its step, in rows of n columns. */
 GR_FN int64_t gr_planes_step(uint32_t dtype, int64_t n, int64_t col)
 {
-    return gr_planes_codes(dtype, n) + col / GR_QK * 2;
+    return gr_planes_codes(dtype, n) + col / GR_QK * gr_planes_record(dtype);
 }
 
 /* Bytes from a row of n columns to the next. */

@@ -211,13 +211,14 @@ Test(state, says_nothing_of_places)
 
 Test(state, types_of_k_and_v)
 {
-    static const char types[][8] = {"f16", "bf16", "q8_0", "q4_0"};
-    for (int i = 0; i < 4; i++) {
+    static const char types[][8] = {"f16",  "bf16", "q8_0", "q4_0",
+                                    "q4_1", "q5_0", "q5_1", "iq4_nl"};
+    for (int i = 0; i < 8; i++) {
         struct tiny t = tiny_of("llama");
         t.d_head = 32;
         struct gr_model *m = tiny_open(&t);
         struct gr_session_params p = params();
-        p.type_k = types[i], p.type_v = types[3 - i];
+        p.type_k = types[i], p.type_v = types[7 - i];
         struct gr_session *a = tiny_session(m, &p), *b = tiny_session(m, &p);
         fill(a);
         struct bytes d = save(a, -1);

@@ -80,7 +80,9 @@ Test(stored, weights)
 static const struct {
     const char *name;
     double error;
-} caches[] = {{"f32", 1e-15}, {"f16", 4e-8}, {"bf16", 2.6e-6}, {"q8_0", 2.81e-5}, {"q4_0", 7.3e-3}};
+} caches[] = {{"f32", 1e-15},    {"f16", 4e-8},     {"bf16", 2.6e-6},
+              {"q8_0", 2.81e-5}, {"q4_0", 7.3e-3},  {"q4_1", 6.1e-3},
+              {"q5_0", 1.8e-3},  {"q5_1", 1.42e-3}, {"iq4_nl", 5.9e-3}};
 #define N_CACHE (int)(sizeof caches / sizeof *caches)
 
 /* K and V of both layers are rounded, and what is made of them is not larger than the rest of the

@@ -228,7 +228,7 @@ static bool expect_shift(struct gr_model *m, const struct gr_session_params *p, 
 
 Test(context_shift, is_a_removal_and_an_addition)
 {
-    static const char *const types[] = {"f16", "q8_0", "q4_0"};
+    static const char *const types[] = {"f16", "q8_0", "q4_0", "q5_1"};
     int n_shifted[4] = {0};
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));

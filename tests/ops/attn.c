@@ -295,6 +295,11 @@ static const struct shape shapes[] = {
     {1, 150, 8, 2, 128, 128, GR_Q8_0, GR_Q4_0, 0, 0, false, false, 0},
     {4, 100, 2, 1, 256, 256, GR_Q4_0, GR_Q8_0, 0, 0, false, false, 0},
     {1, 70, 9, 3, 96, 160, GR_Q4_0, GR_Q4_0, 0, 0, true, false, 0},
+    {70, 150, 4, 2, 64, 64, GR_Q5_0, GR_Q4_1, 0, 0, false, false, 0},
+    {66, 130, 2, 1, 128, 128, GR_Q5_1, GR_IQ4_NL, 30, 0, true, false, 0},
+    {67, 140, 2, 2, 256, 256, GR_IQ4_NL, GR_Q5_1, 0, 0, false, false, 0},
+    {3, 700, 6, 3, 96, 160, GR_Q4_1, GR_Q5_0, 0, 8, true, true, 0},
+    {1, 90, 2, 1, 32, 512, GR_Q5_0, GR_Q5_0, 0, 0, false, false, 0},
 };
 
 /* Distances go from -2000 to 2000: most are beyond those that the table tells apart. */
@@ -338,12 +343,14 @@ Test(attn, values_in_keys)
     struct shape s = {3, 300, 20, 1, 576, 512, GR_F16, GR_F16, 0, 0, false, false, 0};
     struct shape quants = {2, 200, 5, 1, 288, 256, GR_Q8_0, GR_Q8_0, 0, 0, true, false, 0};
     struct shape fours = {3, 100, 4, 1, 160, 128, GR_Q4_0, GR_Q4_0, 0, 0, false, false, 0};
+    struct shape fives = {2, 150, 4, 1, 160, 128, GR_Q5_0, GR_Q5_0, 0, 0, false, false, 0};
     struct shape exact = {2, 90, 3, 1, 40, 24, GR_F32, GR_F32, 0, 0, true, false, 0};
     for (enum view v = 0; v < N_VIEW; v++) {
         attn_case_of(s, v, OPS_NORMAL, true, 0);
         attn_case_of(quants, v, OPS_NORMAL, true, 0);
         fours.far = v % 2;
         attn_case_of(fours, v, OPS_NORMAL, true, 0);
+        attn_case_of(fives, v, OPS_NORMAL, true, 0);
         attn_case_of(exact, v, OPS_NORMAL, true, 0);
     }
 }

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/checked.h"
+#include "gr/planes.h"
 #include "ops/ops.h"
 
 double ops_storage_error(uint32_t type, double x, double m)
@@ -15,6 +16,14 @@ double ops_storage_error(uint32_t type, double x, double m)
         return m / 127 * 0.5001 + fabs(x) * 0x1p-10 + 127 * 0x1p-25;
     case GR_Q4_0:
         return m / 8 * 1.0001 + fabs(x) * 0x1p-10 + 8 * 0x1p-25;
+    case GR_Q4_1: /* of a range of 2 m at most, whose lower end is rounded too */
+        return m / 15 * 1.0001 + m * 0x1p-10 + 16 * 0x1p-25;
+    case GR_Q5_0:
+        return m / 16 * 1.0001 + fabs(x) * 0x1p-10 + 16 * 0x1p-25;
+    case GR_Q5_1:
+        return m / 31 * 1.0001 + m * 0x1p-10 + 32 * 0x1p-25;
+    case GR_IQ4_NL: /* the end at 113 of 127, and a scale that fits the squares best */
+        return m * 0.19 + 127 * 0x1p-25;
     default:
         return 0;
     }
@@ -63,9 +72,7 @@ static void expect_store(struct ops_case *c, const struct gr_ten *cache, const i
     for (int64_t t = 0; t < n_tok; t++)
         for (int64_t i = 0; i < n; i++) {
             int64_t at = cells[t] * n + i;
-            double m = cache->dtype == GR_Q8_0 || cache->dtype == GR_Q4_0
-                           ? ops_block_max(rows + t * n, i)
-                           : 0;
+            double m = gr_planes_are(cache->dtype) ? ops_block_max(rows + t * n, i) : 0;
             double e = ops_storage_error(cache->dtype, rows[t * n + i], m);
             o->tol_ref[at] += e;
             o->tol_fast[at] += e * 1.001 + 0x1p-23 * (terms[t * n + i] + m) + 0x1p-149;
@@ -156,7 +163,7 @@ static void shift_case(uint32_t type, int kind, int64_t n_cell, int64_t n_head_k
         o->want[i] = delta[i / n] ? roped[i] : NAN;
     ops_round_to_f32(o);
     for (int64_t i = 0; i < n_cell * n; i++) {
-        double m = type == GR_Q8_0 || type == GR_Q4_0 ? ops_block_max(roped + i / n * n, i % n) : 0;
+        double m = gr_planes_are(type) ? ops_block_max(roped + i / n * n, i % n) : 0;
         double e = ops_storage_error(type, roped[i], m);
         o->tol_ref[i] += e + 1e-15 * (fabs(roped[i]) + 1);
         o->tol_fast[i] += e * 1.001 + 0x1p-23 * (terms[i] + m);

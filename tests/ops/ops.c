@@ -18,7 +18,8 @@
 #include "support/cases.h"
 #include "support/cuda_words.h"
 
-const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
+const int ops_cache_types[] = {GR_F32,  GR_F16,  GR_BF16, GR_Q8_0,   GR_Q4_0,
+                               GR_Q4_1, GR_Q5_0, GR_Q5_1, GR_IQ4_NL, -1};
 
 #define LAID_OUT_TYPES                                                                             \
     GR_F32, GR_F16, GR_BF16, GR_Q4_0, GR_Q4_1, GR_Q5_0, GR_Q5_1, GR_Q8_0, GR_Q2_K, GR_Q3_K,        \
@@ -176,8 +177,9 @@ static void draw_planes(struct gr_rng *r, const struct gr_ten *t, enum ops_data 
     char block[sizeof(struct gr_q8_0)];
     for (int64_t i = 0; i < t->cols; i += GR_QK) {
         draw_block(r, gr_dtype_find(t->dtype), data, (uint8_t *)block);
-        memcpy(row + gr_planes_step(t->dtype, t->cols, i), block, sizeof(gr_half));
-        memcpy(row + gr_planes_codes(t->dtype, i), block + sizeof(gr_half),
+        size_t record = (size_t)gr_planes_record(t->dtype);
+        memcpy(row + gr_planes_step(t->dtype, t->cols, i), block, record);
+        memcpy(row + gr_planes_codes(t->dtype, i), block + record,
                (size_t)gr_planes_codes(t->dtype, GR_QK));
     }
 }

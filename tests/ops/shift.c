@@ -378,7 +378,9 @@ static double shifted(struct gr_backend *b, uint32_t type, int n)
 static const struct {
     uint32_t type;
     double once;
-} types[] = {{GR_F32, 1e-13}, {GR_F16, 1e-7}, {GR_BF16, 4e-6}, {GR_Q8_0, 4e-5}, {GR_Q4_0, 1.2e-2}};
+} types[] = {{GR_F32, 1e-13},   {GR_F16, 1e-7},    {GR_BF16, 4e-6},
+             {GR_Q8_0, 4e-5},   {GR_Q4_0, 1.2e-2}, {GR_Q4_1, 1e-2},
+             {GR_Q5_0, 4.2e-3}, {GR_Q5_1, 2e-3},   {GR_IQ4_NL, 1e-2}};
 
 Test(shift, many_shifts_add_up_to_their_roundings)
 {

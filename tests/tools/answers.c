@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpurun.h"
 #include "tiny.h"
 
 TestSuite(answers, .timeout = 240);
@@ -67,7 +68,7 @@ Test(answers, values)
         {RUN "--top-k x", 2, "--top-k is 'x': a whole number is expected"},
         {RUN "-s x", 2, "a whole number from -1 on"},
         {"run -t 1 -p a -n 1 -ctk Q8_0 -ctv BF16", 0, NULL},
-        {RUN "-ctk q5_0", 2, "f32|f16|bf16|q8_0|q4_0"},
+        {RUN "-ctk q6_K", 2, GR_CACHE_TYPES},
         {BENCH "-ctk F16,Q8_0", 0, NULL},
         {RUN "--rope-scaling YARN", 0, NULL},
         {RUN "--top-p 2", 2, "--top-p is '2': a number from 0 to 1 is expected"},

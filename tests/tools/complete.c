@@ -60,12 +60,13 @@ Test(complete, flags_and_values)
     cr_expect_str_eq(OFFERED("-gan", ""), "auto ");
     cr_expect_str_eq(OFFERED("--color", "o"), "on off ");
     cr_expect_str_eq(OFFERED("--color", "on", ""), ":gguf ");
-    cr_expect_str_eq(OFFERED("bench", "-ctk", "f16,q"), "f16,q8_0 f16,q4_0 ");
+    cr_expect_str_eq(OFFERED("bench", "-ctk", "f16,q"),
+                     "f16,q8_0 f16,q4_0 f16,q4_1 f16,q5_0 f16,q5_1 ");
     cr_expect_str_eq(OFFERED("quantize", "--output-tensor-type", "q6"), "q6_K ");
     cr_expect_str_eq(OFFERED("--mmap=o"), "--mmap=on --mmap=off ");
     cr_expect_str_eq(OFFERED("--mmap", "=", "of"), "off ");
     cr_expect_str_eq(OFFERED("--display-prompt", "="), "on off auto ");
-    cr_expect_str_eq(OFFERED("-ctk", "f16", "-ctv", "q"), "q8_0 q4_0 ");
+    cr_expect_str_eq(OFFERED("-ctk", "f16", "-ctv", "q"), "q8_0 q4_0 q4_1 q5_0 q5_1 ");
     cr_expect_str_eq(OFFERED("--nonsense", ""), ":gguf ");
 }
 
@@ -123,7 +124,7 @@ static void expect_shell(const char *shell, const char *line)
 Test(complete, bash)
 {
     BASH("tokenize --show", "--show-count");
-    BASH("bench -ctk q", "q4_0 q8_0");
+    BASH("bench -ctk q", "q4_0 q4_1 q5_0 q5_1 q8_0");
     BASH("-m \"\"", "a.gguf b.gguf d");
     BASH("-m d/", "d/e.gguf");
     BASH("-f c", "c.txt");
@@ -155,7 +156,7 @@ Test(complete, zsh)
     if (!is_there("zsh"))
         cr_skip_test("there is no zsh");
     ZSH("tokenize --show", "--show-count");
-    ZSH("bench -ctk q", "q8_0 q4_0");
+    ZSH("bench -ctk q", "q8_0 q4_0 q4_1 q5_0 q5_1");
     ZSH("-m \"\"", "files -g *.gguf");
     ZSH("replay -o \"\"", "files -/");
     ZSH("quantize a.gguf o.gguf Q4_K_", "Q4_K_S Q4_K_M");
@@ -173,7 +174,7 @@ Test(complete, fish)
     if (!is_there("fish"))
         cr_skip_test("there is no fish");
     FISH("tokenize --show", "--show-count");
-    FISH("bench -ctk q", "q4_0 q8_0");
+    FISH("bench -ctk q", "q4_0 q4_1 q5_0 q5_1 q8_0");
     FISH("replay -o ", "d/");
     FISH("quantize a.gguf o.gguf Q4_K_", "Q4_K_M Q4_K_S");
     FISH("--mmap=o", "--mmap=off --mmap=on");

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "gpurun.h"
 #include "gr/status.h"
 #include "tiny.h"
 
@@ -135,9 +136,9 @@ Test(replay, contexts)
     expect(0, CONTEXT("\"n_rollback\": 4"), "");
     expect(2, CONTEXT("\"n_ctxx\": 5"), "context: unknown key 'n_ctxx'");
     expect(2, CONTEXT("\"type_k\": \"f64\""),
-           "type_k: f32, f16, bf16, q8_0 or q4_0 expected, f64 found");
+           "type_k: one of " GR_CACHE_TYPES " expected, f64 found");
     expect(2, CONTEXT("\"type_v\": 1"),
-           "type_v: f32, f16, bf16, q8_0 or q4_0 expected, an integer found");
+           "type_v: one of " GR_CACHE_TYPES " expected, an integer found");
     expect(2, CONTEXT("\"rope_scaling\": \"long\""),
            "rope_scaling: none, linear, yarn or longrope expected, long found");
     expect(2, CONTEXT("\"rope_freq_base\": true"), "rope_freq_base: a number expected, true found");

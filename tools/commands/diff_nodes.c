@@ -14,9 +14,9 @@
  *     the CPU too; with quantised weights on the CPU to s8, in steps of 1 / 127 of the largest of
  *     32 columns (4 RMS), by 1 / sqrt(12) of a step. They are not rounded with f32 weights, with
  *     f16 weights on the CPU, and with --cpu-level ref, which is thus the side to compare with.
- *   - K and V: rounded to their type, f16 and bf16 as above, q8_0 and q4_0 in steps of 1 / 127 and
- *     1 / 8 of the largest. The attention of a GPU rounds queries and attention weights to f16
- *     unless K and V are f32: 2^-11 in all.
+ *   - K and V: rounded to their type, f16 and bf16 as above, quants in steps of 1 / 127 (q8_0),
+ *     1 / 16 (5 bits) or 1 / 8 (4 bits) of the largest. The attention of a GPU rounds queries and
+ * attention weights to f16 unless K and V are f32: 2^-11 in all.
  *   - Scores: with standard deviation S and a relative error e they change the attention weights,
  *     and with them the result, by e S. The attention's own node has an error of sqrt(1 + S^2)
  *     times its inputs'; later nodes receive a share of it (SHARE), as attention is added to a
@@ -44,11 +44,15 @@ static const char *const way_name[] = {"as a whole", "token by token"};
 
 static double step_of(const char *type)
 {
-    return !strcmp(type, "f32")    ? 0
-           : !strcmp(type, "f16")  ? 0x1p-11 / sqrt(3)
-           : !strcmp(type, "bf16") ? 0x1p-9 / sqrt(3)
-           : !strcmp(type, "q4_0") ? 4.0 / 8 / sqrt(12)
-                                   : 4.0 / 127 / sqrt(12);
+    return !strcmp(type, "f32")      ? 0
+           : !strcmp(type, "f16")    ? 0x1p-11 / sqrt(3)
+           : !strcmp(type, "bf16")   ? 0x1p-9 / sqrt(3)
+           : !strcmp(type, "q4_0")   ? 4.0 / 8 / sqrt(12)
+           : !strcmp(type, "q4_1")   ? 4.0 / 7.5 / sqrt(12)
+           : !strcmp(type, "q5_0")   ? 4.0 / 16 / sqrt(12)
+           : !strcmp(type, "q5_1")   ? 4.0 / 15.5 / sqrt(12)
+           : !strcmp(type, "iq4_nl") ? 4.0 / 7.5 / sqrt(12)
+                                     : 4.0 / 127 / sqrt(12);
 }
 
 struct gr_diff_steps gr_diff_steps(const struct gr_options *o, const struct gr_model_info *info)

@@ -90,14 +90,18 @@ static int set_pooling(const struct place *at, const json_t *j, enum gr_pooling 
 
 static int set_type(const struct place *at, const json_t *j, const char *name, char out[8])
 {
-    static const char *const names[] = {"f32", "f16", "bf16", "q8_0", "q4_0"};
-    for (size_t i = 0; json_is_string(j) && i < sizeof names / sizeof *names; i++)
-        if (!strcmp(names[i], json_string_value(j))) {
-            strcpy(out, names[i]);
+    const char *word = json_is_string(j) ? json_string_value(j) : "";
+    size_t n = strlen(word);
+    for (const char *p = GR_CACHE_TYPES; n; p += strcspn(p, "|") + 1) {
+        if (strcspn(p, "|") == n && !memcmp(p, word, n)) {
+            snprintf(out, 8, "%s", word);
             return 0;
         }
-    return wrong(at, "%s: f32, f16, bf16, q8_0 or q4_0 expected, %s found", name,
-                 json_is_string(j) ? json_string_value(j) : type_name(j));
+        if (!p[strcspn(p, "|")])
+            break;
+    }
+    return wrong(at, "%s: one of " GR_CACHE_TYPES " expected, %s found", name,
+                 json_is_string(j) ? word : type_name(j));
 }
 
 static int set_number(struct gr_recording *r, const struct place *at,

@@ -241,6 +241,14 @@ static bool load_rows(const struct part *p, int64_t ld, bool check, float *rows)
         return load_rows_of(GR_Q8_0, p, ld, check, rows);
     case GR_Q4_0:
         return load_rows_of(GR_Q4_0, p, ld, check, rows);
+    case GR_Q4_1:
+        return load_rows_of(GR_Q4_1, p, ld, check, rows);
+    case GR_Q5_0:
+        return load_rows_of(GR_Q5_0, p, ld, check, rows);
+    case GR_Q5_1:
+        return load_rows_of(GR_Q5_1, p, ld, check, rows);
+    case GR_IQ4_NL:
+        return load_rows_of(GR_IQ4_NL, p, ld, check, rows);
     default:
         return load_rows_of(GR_F32, p, ld, check, rows);
     }

@@ -7,6 +7,7 @@
 
 #include "cpu/fast/vec.h"
 #include "gr/dtype.h"
+#include "gr/planes.h"
 
 GR_INLINE void load_f32(const float *src, int64_t n, float *dst)
 {
@@ -67,7 +68,38 @@ GR_INLINE void load_q4_0(const uint8_t *codes, const gr_half *step, int64_t n, f
     }
 }
 
-/* Converts n columns of a cache of this type: src is the first one, `step` the first step of
+/* A block of planes with records: x = d * q + m. */
+GR_INLINE void load_record(uint32_t dtype, const uint8_t *codes, const uint8_t *record, float *dst)
+{
+    static const int8_t values[16] = {GR_IQ4_VALUES};
+    bool five = dtype == GR_Q5_0 || dtype == GR_Q5_1;
+    bool min = dtype == GR_Q4_1 || dtype == GR_Q5_1;
+    gr_half d, m = 0;
+    uint32_t high = 0;
+    int8_t q[GR_QK];
+    memcpy(&d, record, sizeof d);
+    if (min)
+        memcpy(&m, record + 2, sizeof m);
+    if (five)
+        memcpy(&high, record + (min ? 4 : 2), sizeof high);
+    for (int k = 0; k < GR_QK; k++) {
+        int code = k < GR_QK / 2 ? codes[k] & 15 : codes[k - GR_QK / 2] >> 4;
+        code |= (int)(high >> k & 1) << 4;
+        q[k] = (int8_t)(dtype == GR_IQ4_NL ? values[code] : dtype == GR_Q5_0 ? code - 16 : code);
+    }
+    vf dv = vf_set(half_to_f32(d)), mv = vf_set(half_to_f32(m));
+    for (int k = 0; k < GR_QK; k += VL)
+        vf_store(dst + k, min ? dv * vf_s8(q + k) + mv : dv * vf_s8(q + k));
+}
+
+GR_INLINE void load_records(uint32_t dtype, const uint8_t *codes, const uint8_t *record, int64_t n,
+                            float *dst)
+{
+    for (int64_t i = 0; i < n; i += GR_QK, codes += GR_QK / 2, record += gr_planes_record(dtype))
+        load_record(dtype, codes, record, dst + i);
+}
+
+/* Converts n columns of a cache of this type: src is the first one, `step` the first record of
  * planes. */
 GR_INLINE void row_to_f32(uint32_t dtype, const void *src, const void *step, int64_t n, float *dst)
 {
@@ -83,6 +115,12 @@ GR_INLINE void row_to_f32(uint32_t dtype, const void *src, const void *step, int
         break;
     case GR_Q4_0:
         load_q4_0(src, step, n, dst);
+        break;
+    case GR_Q4_1:
+    case GR_Q5_0:
+    case GR_Q5_1:
+    case GR_IQ4_NL:
+        load_records(dtype, src, step, n, dst);
         break;
     default:
         load_f32(src, n, dst);

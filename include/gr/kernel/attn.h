@@ -9,19 +9,25 @@
 /* Longest run of tokens for attn_decode where attn_prefill takes longer ones. */
 enum { GR_ATTN_FEW = 64 };
 
+/* True of types whose planes attn_decode multiplies as they are; others become f16 first. */
+GR_FN bool gr_attn_by_planes(int32_t type)
+{
+    return type == GR_Q8_0 || type == GR_Q4_0;
+}
+
 /* A cache as rows of heads; bytes. */
 struct gr_kernel_rows {
     const char *data;  /* head 0 of row 0; of planes its codes .. */
-    const char *step;  /* .. and steps */
+    const char *step;  /* .. and records (gr/planes.h) */
     const char *end;   /* end of row 0 of planes */
     int64_t row;       /* from one row to the next */
     int32_t head;      /* from one head of a row to the next .. */
     int32_t head_step; /* .. and of its steps */
-    int32_t type;      /* enum gr_dtype: F32, F16, BF16, planes of Q8_0, Q4_0 */
+    int32_t type;      /* enum gr_dtype: F32, F16, BF16, types with planes */
 };
 
 /* A head of a row in a tile in shared memory, as it stands in the cache: codes, then the pieces of
- * 16 bytes that hold its steps. */
+ * 16 bytes that hold its records. */
 struct gr_attn_stage {
     int32_t n16;   /* pieces of 16 bytes */
     int32_t codes; /* pieces of codes alone */

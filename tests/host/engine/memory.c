@@ -49,13 +49,15 @@ static uint64_t per_cell(uint64_t bytes, const struct gr_memory *m)
 }
 
 /* K = n_ctx * n_layer * n_head_kv * n_embd_head_k * size, V alike; of blocks by the row: q8_0 34/32
- * and q4_0 18/32 bytes a number. */
+ * and q4_0 18/32 bytes a number, and so on. */
 Test(memory, S4_38_formula)
 {
     static const struct {
         char type[8];
         uint64_t num, den;
-    } size[] = {{"f32", 4, 1}, {"f16", 2, 1}, {"bf16", 2, 1}, {"q8_0", 34, 32}, {"q4_0", 18, 32}};
+    } size[] = {{"f32", 4, 1},    {"f16", 2, 1},    {"bf16", 2, 1},
+                {"q8_0", 34, 32}, {"q4_0", 18, 32}, {"q4_1", 20, 32},
+                {"q5_0", 22, 32}, {"q5_1", 24, 32}, {"iq4_nl", 18, 32}};
     model(32, 32, 128);
     for (size_t k = 0; k < GR_COUNT(size); k++)
         for (size_t v = 0; v < GR_COUNT(size); v++) {
