@@ -273,6 +273,7 @@ struct gr_fit_device {
 #define GR_FIT_MAX 65 /* devices reported at most */
 struct gr_fit {
     int32_t n_layer, n_gpu_layers; /* the output layer counted */
+    int32_t n_cpu_experts;         /* layers, from the first one, whose experts are on the CPU */
     uint64_t host_free; /* bytes usable now in the memory of rank 0's machine; 0: unknown */
     int32_t n_device;
     struct gr_fit_device device[GR_FIT_MAX];

@@ -70,6 +70,26 @@ int gr_gguf_hash(const struct gr_gguf *g, char hex[33])
     return 0;
 }
 
+int gr_control_hash(const struct gr_model *m, char hex[33])
+{
+    XXH3_state_t h;
+    bool any = false;
+    XXH3_INITSTATE(&h);
+    XXH3_128bits_reset(&h);
+    for (int32_t il = 0; il < m->hp.n_layer; il++) {
+        const struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + GR_W_DIRECTION];
+        if (!gr_ten_is(w))
+            continue;
+        any = true;
+        XXH3_128bits_update(&h, &il, sizeof il);
+        XXH3_128bits_update(&h, w->data, (size_t)w->row_bytes);
+    }
+    XXH128_hash_t sum = XXH3_128bits_digest(&h);
+    snprintf(hex, 33, "%016llx%016llx", (unsigned long long)sum.high64,
+             (unsigned long long)sum.low64);
+    return any;
+}
+
 int gr_model_hash(const struct gr_model *m, char hex[33])
 {
     return gr_gguf_hash(m->gguf, hex);
@@ -77,11 +97,14 @@ int gr_model_hash(const struct gr_model *m, char hex[33])
 
 /* ---- the configuration ---- */
 
-/* Adds a line for each adapter with a scale other than 0. */
+/* Adds a line for control vectors, and for each adapter with a scale other than 0. */
 static int put_adapters(const struct gr_session *s, char *text, size_t size)
 {
+    char control[33];
     size_t n = 0;
     int rc = 0;
+    if (gr_control_hash(s->model, control))
+        n = (size_t)snprintf(text, size, "control vectors: %s\n", control);
     for (int32_t i = 0; i < s->model->n_lora && !rc && n < size; i++) {
         char hex[33];
         if (s->params.adapter_scale[i] == 0)

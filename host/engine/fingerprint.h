@@ -12,6 +12,8 @@
  * shapes of all tensors, and some bytes of each. GR_E_IO when the file can no longer be read. */
 int gr_model_hash(const struct gr_model *m, char hex[33]);
 int gr_gguf_hash(const struct gr_gguf *g, char hex[33]);
+/* Hash of the model's control vectors as they count; returns 0: it has none. */
+int gr_control_hash(const struct gr_model *m, char hex[33]);
 /* Writes a session's fingerprint, zero-terminated; gr_model_hash stands for the weights. */
 int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX]);
 

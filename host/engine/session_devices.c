@@ -60,6 +60,7 @@ void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
     s->env.scale = s->rank_model->model->scale;
     s->env.device = weights->place.layer, s->env.cache_device = s->cache_device;
     s->env.embd_device = weights->place.layer[0];
+    s->env.apart = weights->apart;
     s->env.stage = weights->place.n_stage > 1 ? weights->place.stage : NULL;
     s->env.own_stage = s->rank_model->stage, s->env.n_stage = weights->place.n_stage;
     s->env.k_cache = t + GR_T_K * n, s->env.v_cache = t + GR_T_V * n;

@@ -157,6 +157,9 @@ void gr_gguf_close(struct gr_gguf **g)
     gr_free(m->part);
     gr_free(m->tensor);
     gr_free(m->tensor_order);
+    for (size_t i = 0; i < m->owned.n; i++)
+        gr_free(((char **)m->owned.data)[i]);
+    gr_vec_fini(&m->owned);
     gr_free(m);
     *g = NULL;
 }

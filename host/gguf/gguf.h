@@ -95,6 +95,12 @@ int gr_gguf_open_memory(struct gr_gguf **out, const void *p, size_t n, const cha
 /* Closes and sets *g to NULL; NULL is fine. */
 void gr_gguf_close(struct gr_gguf **g);
 
+/* Replaces the value of a key, or adds one, in this open file alone: "KEY=TYPE:VALUE", TYPE int,
+ * float, bool (true, false) or str. Before other threads use it; views of that key are no longer
+ * valid. GR_E_INVALID: not of that form, of another type than the file's, or a key that counts only
+ * while a file is opened. */
+int gr_gguf_override(struct gr_gguf *g, const char *text);
+
 /* Properties of the file. Keys are those of the first part; parts are counted from 0. */
 const char *gr_gguf_path(const struct gr_gguf *g, uint32_t part);
 uint32_t gr_gguf_n_part(const struct gr_gguf *g);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/alloc.h"
 #include "gguf/gguf.h"
 #include "gguf/reader.h"
 
@@ -25,6 +26,7 @@ struct gr_gguf {
     uint64_t n_tensor;
     struct gr_gguf_tensor *tensor; /* [n_tensor] in order of parts and files */
     uint32_t *tensor_order;        /* [n_tensor] indices sorted by name */
+    struct gr_vec owned;           /* char *: keys and values that gr_gguf_override made */
 };
 
 /* Opens the file and loads it. */

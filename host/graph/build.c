@@ -102,13 +102,100 @@ static int32_t stage_of(const struct gr_build *b, int il, enum gr_op op)
     return b->env->stage[runs_with_cache(b, il, op) ? gr_hp(b)->attn.kv_of[il] : GR_MAX(b->at, 0)];
 }
 
+/* ---- weights apart from their layer ---- */
+
+static int refuse_apart(const struct gr_node *n, int il)
+{
+    return gr_fail(GR_E_UNSUPPORTED,
+                   "%s, layer %d, has weights on two devices: patterns that place some of the "
+                   "layer's weights apart have to place these together",
+                   gr_op_info(n->op)->name, il);
+}
+
+/* The device of the most columns that a node without weights reads; `usual` unless another has
+ * more. */
+static int32_t device_of_inputs(const struct gr_build *b, struct gr_node *n, int32_t usual)
+{
+    int64_t columns[GR_MAX_DEVICE] = {0};
+    int32_t most = usual;
+    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
+        const struct gr_ten *t = gr_node_ten(n, o);
+        const struct gr_value *v = gr_plan_find(b->plan, t);
+        if (v && v->writer >= 0 && o->role == GR_ROLE_IN)
+            columns[v->writer] += t->rows * t->cols;
+    }
+    for (int32_t d = 0; d < GR_MAX_DEVICE; d++)
+        most = columns[d] > columns[most] ? d : most;
+    return most;
+}
+
+/* The device of a node where weights may be apart from their layer: that of its weights; without
+ * any that of its inputs. Caches and states stay with their layer. */
+static int32_t device_apart(struct gr_build *b, int il, struct gr_node *n)
+{
+    int32_t usual = device_of(b, il, n->op), home = -1;
+    bool with_layer = false;
+    if (runs_with_cache(b, il, n->op) || n->op == GR_OP_EXCHANGE || gr_plan_repeats(n))
+        return usual;
+    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role && !b->err; o++) {
+        const struct gr_ten *t = gr_node_ten(n, o);
+        if (!gr_ten_is(t) || t->value)
+            continue;
+        int32_t at = t->home ? t->home - 1 : usual;
+        with_layer |= !t->home;
+        if ((home >= 0 && home != at) || (with_layer && at != usual))
+            b->err = refuse_apart(n, il);
+        home = at;
+    }
+    return home >= 0 ? home : device_of_inputs(b, n, usual);
+}
+
+/* Copies columns to where they belong, in a value of another device. */
+static void copy_home(struct gr_build *b, const struct gr_node *from, gr_t x, gr_t y)
+{
+    struct gr_node n = {.op = GR_OP_ACT,
+                        .layer = from->layer,
+                        .device = gr_plan_find(b->plan, &y)->writer,
+                        .stage = from->stage,
+                        .a.act = {.x = x, .y = y, .a = 1, .kind = GR_LINEAR}};
+    if (!b->err)
+        b->err = gr_plan_add(b->plan, &n);
+}
+
+/* Appends a node; a value that another device has begun to write gets its part by a copy. */
+static void append_apart(struct gr_build *b, struct gr_node *n)
+{
+    gr_t to[4], from[4];
+    bool repeats = gr_plan_repeats(n);
+    int k = 0;
+    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role && !b->err; o++) {
+        gr_t *t = gr_node_ten(n, o);
+        struct gr_value *v = gr_plan_find(b->plan, t);
+        if (o->role != GR_ROLE_OUT || !v || repeats)
+            continue;
+        if (v->writer >= 0 && v->writer != n->device) {
+            to[k] = *t;
+            from[k++] = *t = gr_new(b, t->rows, t->cols, t->dtype);
+            v = gr_plan_find(b->plan, t);
+        }
+        if (v)
+            v->writer = n->device;
+    }
+    if (!b->err)
+        b->err = gr_plan_add(b->plan, n);
+    for (int i = 0; i < k; i++)
+        copy_home(b, n, from[i], to[i]);
+}
+
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
 {
     struct gr_node n = *node;
     n.layer = il;
-    n.device = b->err ? 0 : device_of(b, il, n.op);
+    n.device = b->err ? 0 : !b->env->apart ? device_of(b, il, n.op) : device_apart(b, il, &n);
     n.stage = b->err ? 0 : stage_of(b, il, n.op);
-    if (!b->err)
+    if (!b->err && b->env->apart)
+        append_apart(b, &n);
+    else if (!b->err)
         b->err = gr_plan_add(b->plan, &n);
 }
 
@@ -272,7 +359,7 @@ static void tap_operands(struct gr_build *b, int il, enum gr_slot slot)
 /* Returns whether exchanges run on the device that computes the values. */
 static bool in_place(const struct gr_build *b)
 {
-    return device_of(b, -1, GR_OP_EXCHANGE) == device_of(b, -1, GR_OP_MATMUL);
+    return !b->env->apart && device_of(b, -1, GR_OP_EXCHANGE) == device_of(b, -1, GR_OP_MATMUL);
 }
 
 gr_t gr_partial(struct gr_build *b, int64_t rows, int64_t cols)

@@ -192,6 +192,15 @@ static int finish(struct gr_build *b)
     return b->err;
 }
 
+/* The result of the layer being recorded, with its control vector where there is one. */
+static gr_t layer(struct gr_build *b, gr_t x)
+{
+    x = b->env->arch->layer(b, b->at, x);
+    if (!b->err && gr_has(b, b->at, GR_W_DIRECTION))
+        x = gr_add_t(b, x, gr_weight(b, b->at, GR_W_DIRECTION));
+    return gr_name(b, "layer", b->at, x);
+}
+
 int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
                    const struct gr_step_shape *shape)
 {
@@ -199,7 +208,7 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
     begin(p, env, shape);
     gr_t x = embed(&b);
     for (b.at = env->hp->enc.n_layer; b.at < env->hp->n_layer && !b.err; b.at++)
-        x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
+        x = layer(&b, x);
     if (shape->n_out > 0)
         p->result = env->vectors ? vectors(&b, x) : head(&b, x);
     if (shape->n_sample > 0)

@@ -35,6 +35,7 @@ struct gr_graph_env {
      * attends to. */
     const uint8_t *device, *cache_device;
     uint8_t embd_device; /* device of the token embeddings */
+    bool apart; /* some weights may be on other devices than their layer: see gr_ten.home */
     /* The offloaded ones of `weight`, `bias` and `lora`; none: {0}. */
     struct gr_offload_items offload_items;
     /* [n_layer + 1] stage of each layer and of the output when there are several stages: plans

@@ -30,7 +30,8 @@ struct gr_ten gr_plan_value(struct gr_plan *p, int64_t rows, int64_t cols, uint3
     struct gr_value *v = gr_vec_push(&p->value, sizeof *v);
     if (!v)
         return none;
-    *v = (struct gr_value){.bytes = GR_PAD(rows * row_bytes, ALIGN), .first = -1, .last = -1};
+    *v = (struct gr_value){
+        .bytes = GR_PAD(rows * row_bytes, ALIGN), .first = -1, .last = -1, .writer = -1};
     return (struct gr_ten){.batch = 1,
                            .rows = rows,
                            .cols = cols,
@@ -64,10 +65,13 @@ static void product_of(struct gr_node *n, struct gr_ten **x, struct gr_ten **w, 
 
 int gr_plan_tap_operands(struct gr_plan *p, int32_t weight, int layer)
 {
-    struct gr_node *n = (struct gr_node *)p->node.data + p->node.n - 1;
+    struct gr_node *all = p->node.data;
+    int32_t i = (int32_t)p->node.n - 1;
     struct gr_ten *x, *w, *ids;
-    product_of(n, &x, &w, &ids);
-    struct gr_tap tap = {.node = (int32_t)p->node.n - 1,
+    while (all[i].op == GR_OP_ACT) /* a copy of its result */
+        i--;
+    product_of(&all[i], &x, &w, &ids);
+    struct gr_tap tap = {.node = i,
                          .layer = layer,
                          .kind = GR_TAP_IDS,
                          .weight = weight,

@@ -37,8 +37,9 @@ struct gr_value {
     int64_t bytes, offset;
     int32_t first, last; /* first and last node that uses it; -1 = none */
     int32_t device;      /* the device whose arena it is in */
-    bool keep;           /* lives to the end of the plan, because it is read afterwards */
-    bool offloaded;      /* a weight */
+    int32_t writer; /* while a plan is recorded: device of the node that wrote it first, or -1 */
+    bool keep;      /* lives to the end of the plan, because it is read afterwards */
+    bool offloaded; /* a weight */
 };
 
 /* Copies value src of one device to value dst of another; one of the two is the CPU. */

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "gr/status.h"
+#include "model/weight_homes.h"
 
 static const struct gr_device_kind *const built_in[] = {&gr_cuda_devices};
 static const struct gr_device_kind *const *kinds = built_in;
@@ -223,12 +224,13 @@ static int choose_named(struct gr_devices *d, const struct gr_model_params *p, c
 int gr_devices_choose(struct gr_devices *d, const struct gr_model_params *p)
 {
     const char *name = p->device ? p->device : "auto";
-    bool none = !strcasecmp(name, "cpu") || !strcasecmp(name, "none") || p->n_gpu_layers == 0;
+    bool unused = p->n_gpu_layers == 0 && !gr_weight_homes_name_gpu(p);
+    bool none = !strcasecmp(name, "cpu") || !strcasecmp(name, "none") || unused;
     int rc = 0;
     *d = (struct gr_devices){0};
     if (none && p->require_gpu)
         return gr_fail(GR_E_DEVICE, "--require-gpu: %s keeps to the CPU",
-                       p->n_gpu_layers == 0 ? "-ngl 0" : "--device");
+                       unused ? "-ngl 0" : "--device");
     if (none)
         return 0;
     if (!strcasecmp(name, "auto"))

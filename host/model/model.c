@@ -9,6 +9,8 @@
 #include "base/threads.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
+#include "model/control.h"
+#include "model/weight_homes.h"
 #include "registry/registry.h"
 
 /* The model embedded by builtin.S; empty in a build without one. */
@@ -18,6 +20,7 @@ struct gr_model_params gr_model_params_default(void)
 {
     return (struct gr_model_params){.n_gpu_layers = -1,
                                     .main_gpu = -1,
+                                    .n_cpu_experts = -1,
                                     .use_mmap = true,
                                     .threads.poll = GR_THREADS_POLL_US,
                                     .threads_batch.poll = GR_THREADS_POLL_US};
@@ -197,6 +200,7 @@ int gr_model_new(struct gr_model **out, const struct gr_model_params *p)
     pthread_mutex_init(&m->lock, NULL);
     m->budget.limit = GR_GGUF_MAX_HELD;
     m->vocab_only = p->vocab_only;
+    m->use_mlock = p->use_mlock;
     m->n_gpu_wanted = p->n_gpu_layers, m->require_gpu = p->require_gpu;
     m->progress = (struct gr_progress){.fn = p->progress, .user = p->progress_user};
     int rc = gr_split_read(&m->split, p);
@@ -212,10 +216,16 @@ int gr_model_new(struct gr_model **out, const struct gr_model_params *p)
 int gr_model_read(struct gr_model *m, const char *path, const struct gr_model_params *p)
 {
     int rc = open_file(m, path, p->use_mmap);
+    for (const char *const *kv = p->override_kv; kv && *kv && !rc; kv++)
+        rc = gr_gguf_override(m->gguf, *kv);
     if (!rc && p->vocab_only)
         return within_budget(m, open_vocab, gr_gguf_path(m->gguf, 0));
     if (!rc)
         rc = read_all(m, p->check_tensors);
+    if (!rc)
+        rc = gr_control_open(m, p);
+    if (!rc)
+        rc = gr_weight_homes_read(m, p);
     return rc ? rc : gr_lora_open(m, p);
 }
 
@@ -229,6 +239,7 @@ void gr_model_free(struct gr_model **model)
         gr_free(((void **)m->owned.data)[i]);
     gr_vec_fini(&m->owned);
     gr_lora_close(m);
+    gr_weight_homes_free(m);
     gr_free(m->weight);
     gr_free(m->bias);
     gr_free(m->scale);

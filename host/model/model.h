@@ -40,9 +40,19 @@ struct gr_model {
     int32_t n_label;
     uint64_t n_params, n_bytes;  /* of all tensors */
     struct gr_progress progress; /* of reading weights, or uploading them to devices */
+    /* Weights apart from their layer (model/weight_homes.h): of [n_layer + 1][GR_N_SLOT] 1 + the
+     * index of a device's name, 0: none named; NULL: no patterns. text: the patterns, by lines. */
+    struct {
+        uint8_t *of;
+        char name[GR_MAX_DEVICE][16];
+        int32_t n_name;
+        struct gr_vec text;
+    } homes;
+    bool has_experts;
+    int32_t n_cpu_experts; /* as wanted; -1: chosen */
     /* devices */
     int32_t n_gpu_wanted; /* layers on GPUs, -1 = all that fit */
-    bool require_gpu;
+    bool require_gpu, use_mlock;
     struct gr_cpu_use cpu; /* how threads run; `part` and `of` are set by sessions */
     enum gr_cpu_level cpu_level;
     struct gr_split_request split;

@@ -7,6 +7,7 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/model.h"
+#include "model/weight_homes.h"
 
 int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer)
 {
@@ -31,8 +32,10 @@ bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il)
 /* A pass over all weights. */
 struct pass {
     struct gr_weights *placed;
+    const struct gr_placement *place;
     const struct gr_rank_model *rm;
     bool matrix[GR_N_SLOT];
+    int32_t n_cpu_experts;
     uint64_t used[GR_MAX_DEVICE];
     struct gr_progress *told; /* progress of the upload, or NULL */
 };
@@ -72,14 +75,26 @@ static bool is_on_host(int slot)
     return slot == GR_W_ROPE_FREQS || slot == GR_W_ROPE_LONG || slot == GR_W_ROPE_SHORT;
 }
 
-/* The device on which a weight is used; ELSEWHERE if in another stage. */
-static int device_of(const struct pass *w, int32_t il, int slot)
+/* The device of a weight that is not with its layer, otherwise GR_HOME_LAYER. */
+static int32_t home_of(const struct pass *w, int32_t il, int slot)
 {
-    const struct gr_placement *p = &w->placed->place;
+    return w->matrix[gr_weight_leader(slot)] ? gr_weight_home(w->rm, il, slot, w->n_cpu_experts)
+                                             : GR_HOME_LAYER;
+}
+
+/* The device on which a weight is used; ELSEWHERE if in another stage. *apart: whether its layer is
+ * on another one. */
+static int device_of(const struct pass *w, int32_t il, int slot, bool *apart)
+{
+    const struct gr_placement *p = w->place;
+    *apart = false;
     if (is_on_host(slot))
         return 0;
-    int32_t at = layer_of(&w->rm->hp, il, slot);
-    return p->stage[at] == w->rm->stage ? p->layer[at] : ELSEWHERE;
+    int32_t at = layer_of(&w->rm->hp, il, slot), home = home_of(w, il, slot);
+    if (p->stage[at] != w->rm->stage)
+        return ELSEWHERE;
+    *apart = home >= 0 && home != p->layer[at];
+    return *apart ? home : p->layer[at];
 }
 
 static uint64_t bytes_on(const struct pass *w, const struct gr_ten *host, bool matrix, int device)
@@ -90,12 +105,15 @@ static uint64_t bytes_on(const struct pass *w, const struct gr_ten *host, bool m
                         gr_row_bytes(host->dtype, (uint64_t)host->cols);
 }
 
-static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int device,
+static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int device, bool apart,
                      struct gr_ten *out)
 {
     *out = *host;
     if (!gr_ten_is(host) || device == ELSEWHERE)
         return 0;
+    out->home = apart ? (uint16_t)(device + 1) : 0;
+    w->placed->apart |= apart;
+    w->placed->place.n_device = GR_MAX(w->placed->place.n_device, device + 1);
     uint64_t at = w->used[device];
     if (!gr_add(&w->used[device], at, bytes_on(w, host, matrix, device)))
         return gr_fail(GR_E_TOO_LARGE, "the weights are too large");
@@ -104,6 +122,7 @@ static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int
     if (!device)
         return 0;
     int rc = b->api->weight_upload(b, host, matrix, memory ? memory + at : NULL, out);
+    out->home = apart ? (uint16_t)(device + 1) : 0;
     return rc || !w->told ? rc : gr_progress_add(w->told, w->used[device] - at);
 }
 
@@ -117,11 +136,11 @@ static bool is_tied(const struct gr_ten *weight, int32_t il, int slot)
 
 /* Places an adapter's matrices for a weight. */
 static int place_pair(struct pass *w, const struct gr_lora *host, struct gr_lora *out, size_t at,
-                      int device)
+                      int device, bool apart)
 {
-    int rc = place_one(w, &host->a[at], true, device, &out->a[at]);
+    int rc = place_one(w, &host->a[at], true, device, apart, &out->a[at]);
     out->alpha = host->alpha;
-    return rc ? rc : place_one(w, &host->b[at], true, device, &out->b[at]);
+    return rc ? rc : place_one(w, &host->b[at], true, device, apart, &out->b[at]);
 }
 
 static int place_row(struct pass *w, int32_t il)
@@ -131,15 +150,20 @@ static int place_row(struct pass *w, int32_t il)
     struct gr_ten *out = w->placed->weight + row;
     int rc = 0;
     for (int slot = 0; slot < GR_N_SLOT && !rc; slot++) {
-        int device = device_of(w, il, slot);
-        if (is_tied(weight, il, slot) && device == device_of(w, il, GR_W_TOKEN_EMBD))
+        bool apart, embd_apart;
+        int device = device_of(w, il, slot, &apart);
+        if (is_tied(weight, il, slot) && device == device_of(w, il, GR_W_TOKEN_EMBD, &embd_apart)) {
             out[slot] = out[GR_W_TOKEN_EMBD];
-        else
-            rc = place_one(w, &weight[slot], w->matrix[slot], device, &out[slot]);
+            out[slot].home = apart ? (uint16_t)(device + 1) : 0;
+        } else {
+            rc = place_one(w, &weight[slot], w->matrix[slot], device, apart, &out[slot]);
+        }
         if (!rc)
-            rc = place_one(w, &bias[slot], false, device, &w->placed->bias[row + (size_t)slot]);
+            rc = place_one(w, &bias[slot], false, device, apart,
+                           &w->placed->bias[row + (size_t)slot]);
         for (int32_t i = 0; i < w->placed->n_lora && !rc; i++)
-            rc = place_pair(w, &w->rm->lora[i], &w->placed->lora[i], row + (size_t)slot, device);
+            rc = place_pair(w, &w->rm->lora[i], &w->placed->lora[i], row + (size_t)slot, device,
+                            apart);
     }
     return rc;
 }
@@ -156,7 +180,7 @@ static int place_all(struct pass *w)
 int gr_weights_describe(struct gr_weights *out, const struct gr_rank_model *rm,
                         const struct gr_placement *p)
 {
-    struct pass w = {.placed = out, .rm = rm};
+    struct pass w = {.placed = out, .place = p, .rm = rm, .n_cpu_experts = p->n_cpu_experts};
     size_t n = (size_t)(rm->hp.n_layer + 1) * GR_N_SLOT;
     *out = (struct gr_weights){.place = *p};
     out->place.n_device = 1;
@@ -168,17 +192,19 @@ int gr_weights_describe(struct gr_weights *out, const struct gr_rank_model *rm,
     out->n_lora = rm->model->n_lora;
     out->lora = out->n_lora ? gr_lora_new(out->n_lora, rm->hp.n_layer) : NULL;
     bool room = out->weight && out->bias && (out->lora || !out->n_lora);
-    int rc = room ? place_all(&w) : GR_E_NOMEM_HOST;
+    int rc = room ? gr_weight_homes_check(rm, p->stage) : GR_E_NOMEM_HOST;
+    if (!rc)
+        rc = place_all(&w);
     memcpy(out->bytes, w.used, sizeof out->bytes);
     if (rc)
         gr_weights_fini(out, rm);
     return rc;
 }
 
-void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, struct gr_layer_cost *cost,
-                         uint64_t *tied)
+void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, int32_t n_cpu_experts,
+                         struct gr_layer_cost *cost, uint64_t *tied)
 {
-    struct pass w = {.rm = rm};
+    struct pass w = {.rm = rm, .n_cpu_experts = n_cpu_experts};
     const struct gr_hparams *hp = &rm->hp;
     for (int32_t il = 0; il <= hp->n_layer; il++)
         cost[il].weights = 0;
@@ -187,7 +213,8 @@ void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, struct 
     for (size_t i = 0; i < (size_t)(hp->n_layer + 1) * GR_N_SLOT; i++) {
         int32_t il = (int32_t)(i / GR_N_SLOT) - 1;
         int slot = (int)(i % GR_N_SLOT);
-        if (is_on_host(slot))
+        int32_t home = home_of(&w, il, slot);
+        if (is_on_host(slot) || (home >= 0 && home != device))
             continue;
         uint64_t *sum = &cost[layer_of(hp, il, slot)].weights;
         if (gr_ten_is(&rm->weight[i]))
@@ -205,8 +232,11 @@ void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, struct 
 
 int gr_weights_upload(struct gr_weights *placed, const struct gr_rank_model *rm)
 {
-    struct pass w = {
-        .placed = placed, .rm = rm, .told = rm->rank == 0 ? &rm->model->progress : NULL};
+    struct pass w = {.placed = placed,
+                     .place = &placed->place,
+                     .rm = rm,
+                     .n_cpu_experts = placed->place.n_cpu_experts,
+                     .told = rm->rank == 0 ? &rm->model->progress : NULL};
     uint64_t bytes = 0;
     int rc = 0;
     for (int32_t d = 1; d < placed->place.n_device; d++) {
@@ -234,8 +264,10 @@ int gr_weights_upload(struct gr_weights *placed, const struct gr_rank_model *rm)
 
 int gr_weights_device(struct gr_weights *w, const struct gr_rank_model *rm, size_t i)
 {
-    const struct pass pass = {.placed = w, .rm = rm};
-    return device_of(&pass, (int32_t)(i / GR_N_SLOT) - 1, (int)(i % GR_N_SLOT));
+    struct pass pass = {.place = &w->place, .rm = rm, .n_cpu_experts = w->place.n_cpu_experts};
+    bool apart;
+    find_matrices(&pass);
+    return device_of(&pass, (int32_t)(i / GR_N_SLOT) - 1, (int)(i % GR_N_SLOT), &apart);
 }
 
 void gr_weights_fini(struct gr_weights *w, const struct gr_rank_model *rm)
@@ -260,7 +292,7 @@ struct offload {
     uintptr_t at;
 };
 
-static int offload_one(struct offload *s, const struct gr_ten *host, bool matrix,
+static int offload_one(struct offload *s, const struct gr_ten *host, bool matrix, bool apart,
                        struct gr_ten *out)
 {
     struct gr_backend *b = s->rm->backend[s->device];
@@ -274,6 +306,7 @@ static int offload_one(struct offload *s, const struct gr_ten *host, bool matrix
     if (rc)
         return rc;
     out->data = (void *)d.at; /* no memory */
+    out->home = apart ? (uint16_t)(s->device + 1) : 0;
     s->at += (uintptr_t)d.bytes;
     s->out->bytes +=
         host->batch * host->rows * (int64_t)gr_row_bytes(host->dtype, (uint64_t)host->cols);
@@ -283,24 +316,30 @@ static int offload_one(struct offload *s, const struct gr_ten *host, bool matrix
     return 0;
 }
 
+/* Describes the weights of a layer of the CPU that are with it; of a device's layer those that are
+ * on the CPU. */
 static int offload_layer(struct offload *s, int32_t il)
 {
+    const struct gr_placement *p = s->pass.place;
     size_t row = (size_t)(il + 1) * GR_N_SLOT;
+    bool whole = !p->layer[il] && !s->rm->hp.ssm.layer[il], apart;
+    bool other = !whole && p->layer[il] != s->device;
     int rc = 0;
     for (size_t i = row; i < row + GR_N_SLOT && !rc; i++) {
-        int slot = (int)(i - row);
-        if (is_on_host(slot))
+        int slot = (int)(i - row), device = device_of(&s->pass, il, slot, &apart);
+        if (is_on_host(slot) || (whole ? apart : device || !apart))
             continue;
-        rc = offload_one(s, &s->rm->weight[i], s->pass.matrix[slot], &s->out->weight[i]);
+        rc = offload_one(s, &s->rm->weight[i], s->pass.matrix[slot], other, &s->out->weight[i]);
         if (!rc)
-            rc = offload_one(s, &s->rm->bias[i], false, &s->out->bias[i]);
+            rc = offload_one(s, &s->rm->bias[i], false, other, &s->out->bias[i]);
         for (int32_t k = 0; k < s->out->n_lora && !rc; k++) {
-            rc = offload_one(s, &s->rm->lora[k].a[i], true, &s->out->lora[k].a[i]);
+            rc = offload_one(s, &s->rm->lora[k].a[i], true, other, &s->out->lora[k].a[i]);
             if (!rc)
-                rc = offload_one(s, &s->rm->lora[k].b[i], true, &s->out->lora[k].b[i]);
+                rc = offload_one(s, &s->rm->lora[k].b[i], true, other, &s->out->lora[k].b[i]);
         }
     }
-    s->out->device[il] = (uint8_t)s->device;
+    if (whole)
+        s->out->device[il] = (uint8_t)s->device;
     return rc;
 }
 
@@ -331,13 +370,16 @@ int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_
                                 const struct gr_weights *placed, int32_t device)
 {
     struct offload s = {
-        .out = out, .rm = rm, .pass.rm = rm, .device = device, .at = GR_OFFLOAD_ADDRESS};
+        .out = out,
+        .rm = rm,
+        .pass = {.place = &placed->place, .rm = rm, .n_cpu_experts = placed->place.n_cpu_experts},
+        .device = device,
+        .at = GR_OFFLOAD_ADDRESS};
     *out = (struct gr_offload_weights){0};
     int rc = copy_placed(out, rm, placed);
     find_matrices(&s.pass);
     for (int32_t il = 0; il < rm->hp.n_layer && !rc; il++)
-        if (placed->place.stage[il] == rm->stage && !placed->place.layer[il] &&
-            !rm->hp.ssm.layer[il])
+        if (placed->place.stage[il] == rm->stage)
             rc = offload_layer(&s, il);
     if (rc)
         gr_offload_weights_fini(out);

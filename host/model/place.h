@@ -14,6 +14,7 @@ struct gr_rank_model;
 struct gr_placement {
     int32_t n_device; /* devices of this rank model */
     int32_t n_stage;
+    int32_t n_cpu_experts;           /* layers, from the first one, whose experts are on the CPU */
     uint8_t layer[GR_MAX_LAYER + 1]; /* device of each layer; [n_layer]: of the output */
     uint8_t stage[GR_MAX_LAYER + 1]; /* stage of each layer and of the output; never decreases */
 };
@@ -32,6 +33,7 @@ struct gr_weights {
     struct gr_ten *weight, *bias; /* [n_layer + 1][GR_N_SLOT], as in the rank model */
     struct gr_lora *lora;         /* [n_lora], likewise */
     int32_t n_lora;
+    bool apart; /* some weights may be on other devices than their layer: see gr_ten.home */
     uint64_t bytes[GR_MAX_DEVICE]; /* [0]: those on the host that the CPU reads */
     void *memory[GR_MAX_DEVICE];   /* one allocation per device */
 };
@@ -59,11 +61,12 @@ int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_
                                 const struct gr_weights *placed, int32_t device);
 void gr_offload_weights_fini(struct gr_offload_weights *w);
 
-/* Sets cost [n_layer + 1].weights: bytes of the weights used with each layer, if they were on this
- * device of an open rank model. *tied: bytes of a matrix that is counted with the first layer and
- * with the output, but is stored once when both are on the device. */
-void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, struct gr_layer_cost *cost,
-                         uint64_t *tied);
+/* Sets cost [n_layer + 1].weights: bytes of the weights used with each layer, if it were on this
+ * device of an open rank model, without those that are apart from it. *tied: bytes of a matrix that
+ * is counted with the first layer and with the output, but is stored once when both are on the
+ * device. */
+void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, int32_t n_cpu_experts,
+                         struct gr_layer_cost *cost, uint64_t *tied);
 /* Allocates the memory and uploads the weights. GR_E_NOMEM_DEV when there is not enough. */
 int gr_weights_upload(struct gr_weights *w, const struct gr_rank_model *rm);
 /* The device on which weight number i is used; -1: none of this rank model. */

@@ -1,6 +1,7 @@
 #include "model/rank_model.h"
 
 #include "base/alloc.h"
+#include "model/lock.h"
 #include "model/model.h"
 #include "model/shard.h"
 
@@ -62,6 +63,8 @@ int gr_rank_model_upload(struct gr_rank_model *rm, struct gr_weights *w)
     rm->placed = *w;
     *w = (struct gr_weights){0};
     rm->loaded = true;
+    if (rm->model->use_mlock)
+        gr_weights_lock(rm);
     return 0;
 }
 
@@ -84,6 +87,8 @@ void gr_rank_model_free(struct gr_rank_model **rank_model)
     struct gr_rank_model *rm = *rank_model;
     if (!rm)
         return;
+    if (rm->loaded && rm->model->use_mlock)
+        gr_weights_unlock(rm);
     gr_weights_fini(&rm->placed, rm);
     for (int d = 1; d < GR_MAX_DEVICE; d++)
         if (rm->backend[d])

@@ -34,7 +34,7 @@ static void describe_places(const struct gr_choice *c, char *p, size_t n)
     enum { MOST = 4 };
     int32_t n_used = 0, i = 0;
     *p = 0;
-    if (c->n_place * c->n_member == 1)
+    if (c->n_place * c->n_member == 1 && !c->place.n_cpu_experts)
         return;
     for (int32_t k = 0; k < c->n_place; k++)
         n_used += c->cut[k] < c->cut[k + 1];
@@ -50,18 +50,23 @@ static void describe_places(const struct gr_choice *c, char *p, size_t n)
         if (n_used <= MOST || i < MOST || i == n_used)
             append_range(c, k, p, n);
     }
+    if (c->place.n_cpu_experts && c->m->has_experts)
+        snprintf(p + strlen(p), n - strlen(p), "experts of 0-%d on CPU, ",
+                 c->place.n_cpu_experts - 1);
     p[strlen(p) - 2] = 0;
 }
 
 static void log_choice(const struct gr_choice *c, int32_t n_gpu)
 {
-    char a[16], b[16], others[32] = "";
+    char a[16], b[16], others[32] = "", experts[48] = "";
     const struct gr_rank_device *dev = gr_choice_device(c, &c->taken, 0, 0);
     if (c->n_place * c->n_member > 1)
         snprintf(others, sizeof others, " and %d more", c->n_place * c->n_member - 1);
-    gr_log(GR_LOG_INFO, "-ngl auto: %d of %d layers on %s%s, %s of %s free", n_gpu,
-           c->m->hp.n_layer + 1, dev->name, others, gr_mib(a, gr_rank_device_needs(c, dev)),
-           gr_mib(b, gr_rank_device_available(c, dev)));
+    if (c->n_cpu_experts)
+        snprintf(experts, sizeof experts, ", experts of the first %d on the CPU", c->n_cpu_experts);
+    gr_log(GR_LOG_INFO, "-ngl auto: %d of %d layers on %s%s%s, %s of %s free", n_gpu,
+           c->m->hp.n_layer + 1, dev->name, others, experts,
+           gr_mib(a, gr_rank_device_needs(c, dev)), gr_mib(b, gr_rank_device_available(c, dev)));
 }
 
 /* Finds how many layers fit on GPUs beside the memory for offloading the others; without it when
@@ -77,11 +82,32 @@ static int choose_most(struct gr_choice *c, struct gr_session_params *asked, int
     return gr_choice_most(c, most, n_gpu);
 }
 
+/* The same with experts on the CPU before whole layers: those of as few layers as let all layers be
+ * on GPUs, otherwise all of them where that brings more layers there. */
+static int choose_all(struct gr_choice *c, struct gr_session_params *asked, int32_t *n_gpu)
+{
+    int32_t all = c->m->hp.n_layer + 1, without, n_cpu;
+    bool fits;
+    int rc = choose_most(c, asked, n_gpu);
+    if (rc || *n_gpu == all || !c->m->has_experts || c->m->n_cpu_experts >= 0)
+        return rc;
+    without = *n_gpu;
+    rc = gr_choice_least_experts(c, all, true, &n_cpu);
+    if (rc || n_cpu)
+        return *n_gpu = all, rc;
+    gr_choice_set_experts(c, all);
+    rc = gr_choice_most(c, all, n_gpu);
+    if (rc || *n_gpu > without)
+        return rc;
+    gr_choice_set_experts(c, 0);
+    return gr_choice_try(c, *n_gpu = without, true, &fits);
+}
+
 static int decide(struct gr_choice *c, struct gr_session_params *asked)
 {
     int32_t n = c->m->n_gpu_wanted;
     bool automatic = n < 0 && c->any_gpu, fits;
-    int rc = automatic ? choose_most(c, asked, &n) : gr_choice_try(c, n, false, &fits);
+    int rc = automatic ? choose_all(c, asked, &n) : gr_choice_try(c, n, false, &fits);
     if (rc)
         return rc;
     if (!automatic && !fits)
@@ -133,6 +159,7 @@ int gr_place_world(struct gr_placement *out, struct gr_model *m,
     if (m->n_gpu_wanted >= 0) /* requested layers go before memory for offloading others */
         asked.offload_from = -1;
     c.survey = survey_all, c.user = m;
+    gr_choice_set_experts(&c, GR_MAX(m->n_cpu_experts, 0));
     int rc = gr_choice_begin(&c);
     if (!rc)
         rc = decide(&c, &asked);

@@ -130,7 +130,9 @@ static void report(const struct gr_model *m, const struct gr_placement *p,
                    const struct gr_vec *devices, struct gr_fit *fit)
 {
     int32_t n = m->hp.n_layer, n_shard = m->rank_model[0]->n_shard;
-    *fit = (struct gr_fit){.n_layer = n + 1, .n_gpu_layers = gr_place_n_gpu(p, n)};
+    *fit = (struct gr_fit){.n_layer = n + 1,
+                           .n_gpu_layers = gr_place_n_gpu(p, n),
+                           .n_cpu_experts = m->has_experts ? p->n_cpu_experts : 0};
     for (size_t i = 0; i < devices->n && fit->n_device < GR_FIT_MAX; i++) {
         const struct gr_rank_device *dev = (const struct gr_rank_device *)devices->data + i;
         struct gr_fit_device *f = &fit->device[fit->n_device];

@@ -126,9 +126,12 @@ static int measure_placement(struct gr_session *s, const struct gr_placement *pl
 /* ---- memory of single layers ---- */
 
 /* Returns whether two layers, neither first nor last, run the same operations on equal shapes. */
-static bool is_alike(const struct gr_rank_model *rm, int32_t a, int32_t b)
+static bool is_alike(const struct gr_rank_model *rm, const struct gr_weights *w, int32_t a,
+                     int32_t b)
 {
     const struct gr_hparams *hp = &rm->hp;
+    const struct gr_ten *pa = w->weight + (size_t)(a + 1) * GR_N_SLOT;
+    const struct gr_ten *pb = w->weight + (size_t)(b + 1) * GR_N_SLOT;
     const struct gr_ten *wa = rm->weight + (size_t)(a + 1) * GR_N_SLOT;
     const struct gr_ten *wb = rm->weight + (size_t)(b + 1) * GR_N_SLOT;
     const struct gr_ten *ba = rm->bias + (size_t)(a + 1) * GR_N_SLOT;
@@ -144,7 +147,8 @@ static bool is_alike(const struct gr_rank_model *rm, int32_t a, int32_t b)
     }
     for (int i = 0; i < GR_N_SLOT; i++)
         if (wa[i].batch != wb[i].batch || wa[i].rows != wb[i].rows || wa[i].cols != wb[i].cols ||
-            wa[i].dtype != wb[i].dtype || gr_ten_is(&ba[i]) != gr_ten_is(&bb[i]))
+            wa[i].dtype != wb[i].dtype || pa[i].home != pb[i].home ||
+            gr_ten_is(&ba[i]) != gr_ten_is(&bb[i]))
             return false;
     return hp->attn.n_head[a] == hp->attn.n_head[b] &&
            hp->attn.n_head_kv[a] == hp->attn.n_head_kv[b] && hp->ff.n_ff[a] == hp->ff.n_ff[b] &&
@@ -176,7 +180,7 @@ static int measure_layers_work(struct gr_session *s, struct gr_weights *w, int32
     int rc = 0;
     for (int32_t il = 0; il <= n && !rc; il++) {
         int32_t same = 0;
-        while (same < il && !(il < n && is_alike(s->rank_model, same, il)))
+        while (same < il && !(il < n && is_alike(s->rank_model, w, same, il)))
             same++;
         if (same == il)
             rc = measure_layer(s, w, d, il, dev);
@@ -186,13 +190,14 @@ static int measure_layers_work(struct gr_session *s, struct gr_weights *w, int32
     return rc;
 }
 
-static int measure_layers(struct gr_session *s, int32_t d, struct gr_rank_device *dev)
+static int measure_layers(struct gr_session *s, int32_t d, int32_t n_cpu_experts,
+                          struct gr_rank_device *dev)
 {
-    struct gr_placement all = {.n_stage = 3};
+    struct gr_placement all = {.n_stage = 3, .n_cpu_experts = n_cpu_experts};
     struct gr_weights w = {0};
     memset(all.layer, d, sizeof all.layer);
     memset(all.stage, 1, sizeof all.stage);
-    gr_weights_by_layer(s->rank_model, d, dev->layer, &dev->tied);
+    gr_weights_by_layer(s->rank_model, d, n_cpu_experts, dev->layer, &dev->tied);
     gr_session_cache_by_layer(s, d, dev->layer);
     int rc = gr_weights_describe(&w, s->rank_model, &all);
     if (!rc)
@@ -204,7 +209,7 @@ static int measure_layers(struct gr_session *s, int32_t d, struct gr_rank_device
 /* Measures single layers on each device that can have layers, with a copy of the rank model as the
  * second of three stages, since stages are not assigned yet. */
 static int survey_layers(const struct gr_rank_model *rm, const struct gr_session_params *params,
-                         struct gr_rank_device *dev)
+                         int32_t n_cpu_experts, struct gr_rank_device *dev)
 {
     struct gr_rank_model *middle = gr_calloc(1, sizeof *middle);
     struct gr_session *s = NULL;
@@ -214,7 +219,7 @@ static int survey_layers(const struct gr_rank_model *rm, const struct gr_session
     middle->stage = 1, middle->n_stage = 3;
     int rc = gr_session_begin(&s, middle, params, true);
     for (int32_t d = rm->devices.n > 0; d <= rm->devices.n && !rc; d++)
-        rc = measure_layers(s, d, &dev[d]);
+        rc = measure_layers(s, d, n_cpu_experts, &dev[d]);
     gr_session_close(&s);
     gr_free(middle);
     return rc;
@@ -243,5 +248,7 @@ int gr_rank_devices_survey(struct gr_rank_model *rm, const struct gr_session_par
     struct gr_rank_device *dev = (struct gr_rank_device *)devices->data + first;
     if (rc || !params)
         return rc;
-    return place ? survey_placement(rm, params, place, dev) : survey_layers(rm, params, dev);
+    return place && place->n_stage
+               ? survey_placement(rm, params, place, dev)
+               : survey_layers(rm, params, place ? place->n_cpu_experts : 0, dev);
 }

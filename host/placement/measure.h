@@ -7,8 +7,9 @@
 
 /* Appends a struct gr_rank_device for the CPU of a rank and for each of its GPUs, with the memory
  * that is free now. With params and a placement: also the memory that its layers and a session with
- * these parameters take there; without a placement: that of each single layer. params NULL:
- * neither. Opens the devices, uploads nothing and keeps no memory. Under the model's lock. */
+ * these parameters take there; without a placement (NULL, or n_stage 0): that of each single layer,
+ * with place->n_cpu_experts. params NULL: neither. Opens the devices, uploads nothing and keeps no
+ * memory. Under the model's lock. */
 int gr_rank_devices_survey(struct gr_rank_model *rm, const struct gr_session_params *params,
                            const struct gr_placement *place, struct gr_vec *devices);
 

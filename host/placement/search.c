@@ -227,7 +227,8 @@ static void place_cuts(struct gr_choice *c)
 {
     const struct gr_rank_device *last =
         (const struct gr_rank_device *)c->layers.data + c->layers.n - 1;
-    c->place = (struct gr_placement){.n_stage = last->rank / c->n_member + 1};
+    c->place = (struct gr_placement){.n_stage = last->rank / c->n_member + 1,
+                                     .n_cpu_experts = c->n_cpu_experts};
     for (int32_t k = 0; k < c->n_place; k++)
         for (int32_t il = c->cut[k]; il < c->cut[k + 1]; il++) {
             c->place.layer[il] = (uint8_t)gr_choice_first(c, k)->device;
@@ -265,8 +266,9 @@ static int survey_costs(struct gr_choice *c)
 {
     if (c->has_costs)
         return 0;
+    const struct gr_placement none = {.n_cpu_experts = c->n_cpu_experts};
     c->layers.n = 0;
-    int rc = c->survey(c->user, c->params, NULL, &c->layers);
+    int rc = c->survey(c->user, c->params, &none, &c->layers);
     c->has_costs = !rc;
     return rc;
 }
@@ -321,4 +323,39 @@ int gr_choice_most(struct gr_choice *c, int32_t most, int32_t *n_gpu)
     }
     *n_gpu = lo;
     return rc || (fits && c->n_gpu == lo) ? rc : gr_choice_try(c, lo, true, &fits);
+}
+
+void gr_choice_set_experts(struct gr_choice *c, int32_t n_cpu_experts)
+{
+    c->n_cpu_experts = GR_MIN(n_cpu_experts, c->m->hp.n_layer);
+    c->has_costs = false;
+}
+
+static int try_experts(struct gr_choice *c, int32_t n_cpu_experts, int32_t n_gpu, bool with_margin,
+                       bool *fits)
+{
+    gr_choice_set_experts(c, n_cpu_experts);
+    int rc = gr_choice_try(c, n_gpu, with_margin, fits);
+    *fits = !rc && *fits && c->n_gpu >= GR_MIN(n_gpu, c->m->hp.n_layer + 1);
+    return rc;
+}
+
+int gr_choice_least_experts(struct gr_choice *c, int32_t n_gpu, bool with_margin, int32_t *n_cpu)
+{
+    int32_t lo = 0, hi = c->m->hp.n_layer; /* lo: too few, or not known to be enough; hi: enough */
+    bool fits;
+    *n_cpu = 0;
+    int rc = try_experts(c, hi, n_gpu, with_margin, &fits);
+    if (rc || !fits)
+        return rc;
+    while (hi - lo > 1 && !rc) {
+        int32_t n = (lo + hi) / 2;
+        rc = try_experts(c, n, n_gpu, with_margin, &fits);
+        if (!rc && fits)
+            hi = n;
+        else
+            lo = n;
+    }
+    *n_cpu = hi;
+    return rc ? rc : try_experts(c, hi, n_gpu, with_margin, &fits);
 }

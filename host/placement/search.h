@@ -25,6 +25,7 @@ struct gr_choice {
     bool any_gpu;                             /* a place is a GPU */
     int64_t off[GR_MAX_RANK_DEVICE];          /* measured bytes minus the sum of layers */
     int32_t n_gpu, cut[GR_MAX_RANK_DEVICE + 1]; /* place k has the layers [cut[k], cut[k + 1]) */
+    int32_t n_cpu_experts; /* layers, from the first one, whose experts are on the CPU */
     struct gr_placement place;
 };
 
@@ -37,6 +38,11 @@ void gr_choice_fini(struct gr_choice *c);
 int gr_choice_try(struct gr_choice *c, int32_t n_gpu, bool with_margin, bool *fits);
 /* Finds and places the largest number of layers, at most `most`, that fits with a margin. */
 int gr_choice_most(struct gr_choice *c, int32_t most, int32_t *n_gpu);
+/* Sets n_cpu_experts for what is tried next. */
+void gr_choice_set_experts(struct gr_choice *c, int32_t n_cpu_experts);
+/* Finds the fewest layers, at least one, whose experts have to be on the CPU for n_gpu layers to
+ * fit with them there, and places them; *n_cpu: 0 when not even all of them are enough. */
+int gr_choice_least_experts(struct gr_choice *c, int32_t n_gpu, bool with_margin, int32_t *n_cpu);
 /* Measures the memory that c->place takes. */
 int gr_choice_measure(struct gr_choice *c, bool with_margin, bool *fits);
 /* Index in c->taken of the first GPU with too little memory; -1 = none. */

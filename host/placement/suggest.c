@@ -53,6 +53,7 @@ static int begin_alternative(const struct trouble *t, const struct gr_session_pa
                             .survey = now->survey,
                             .user = now->user,
                             .loaded = now->loaded,
+                            .n_cpu_experts = now->n_cpu_experts,
                             .request = now->request};
     return gr_choice_begin(c);
 }
@@ -186,6 +187,24 @@ static void try_layers(struct trouble *t)
     gr_choice_fini(&c);
 }
 
+/* Offers the same layers with experts on the CPU. */
+static void try_experts(struct trouble *t)
+{
+    struct gr_choice c;
+    char flags[32], what[64];
+    int32_t n = 0;
+    if (!t->now->m->has_experts || t->now->n_cpu_experts >= t->now->m->hp.n_layer)
+        return;
+    int rc = begin_alternative(t, t->now->params, &c);
+    if (!rc && !gr_choice_least_experts(&c, t->n_gpu, false, &n) && n) {
+        snprintf(flags, sizeof flags, "-ncmoe %d", n);
+        snprintf(what, sizeof what, "experts of the first %d layer%s on the CPU", n,
+                 n == 1 ? "" : "s");
+        offer(t, flags, what);
+    }
+    gr_choice_fini(&c);
+}
+
 static void append_parts(struct text *t, const struct gr_choice *c,
                          const struct gr_rank_device *dev)
 {
@@ -241,6 +260,7 @@ int gr_choice_explain(const struct gr_choice *c)
     append_need(&t.text, c);
     if (!c->loaded) {
         try_even(&t);
+        try_experts(&t);
         try_layers(&t);
     }
     try_cache(&t);

@@ -1,20 +1,18 @@
 #include "quantize/override.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "base/regex.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "quant/quant.h"
 
-#define MATCH_LIMIT 1000000 /* backtracking steps for one name */
-
 struct pattern {
     const char *text; /* owned by the caller */
-    pcre2_code *code;
+    struct gr_regex *regex;
     uint32_t type;
 };
 
@@ -48,24 +46,17 @@ static int optional(const char *name, uint32_t *type)
 static int add_pattern(struct gr_overrides *o, const char *text)
 {
     const char *eq = strrchr(text, '=');
-    int error = 0;
-    PCRE2_SIZE at = 0;
+    char what[160];
     uint32_t type;
+    snprintf(what, sizeof what, "tensor type %s", gr_quote(text, strlen(text)));
     if (!eq || eq == text)
-        return gr_fail(GR_E_INVALID, "tensor type %s: expected PATTERN=TYPE",
-                       gr_quote(text, strlen(text)));
+        return gr_fail(GR_E_INVALID, "%s: expected PATTERN=TYPE", what);
     int rc = gr_overrides_type(eq + 1, strlen(eq + 1), &type);
     struct pattern *p = rc ? NULL : gr_vec_push(&o->pattern, sizeof *p);
     if (!p)
         return rc ? rc : GR_E_NOMEM_HOST;
     p->text = text, p->type = type;
-    p->code = pcre2_compile((PCRE2_SPTR)text, (size_t)(eq - text), 0, &error, &at, NULL);
-    if (p->code)
-        return 0;
-    char why[128] = "";
-    (void)pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
-    return gr_fail(GR_E_INVALID, "tensor type %s: no regular expression at character %zu: %s",
-                   gr_quote(text, strlen(text)), (size_t)at + 1, why);
+    return gr_regex_new(&p->regex, text, (size_t)(eq - text), what);
 }
 
 int gr_overrides_init(struct gr_overrides *o, const struct gr_quantize_params *params)
@@ -83,29 +74,15 @@ void gr_overrides_fini(struct gr_overrides *o)
 {
     struct pattern *p = o->pattern.data;
     for (size_t i = 0; i < o->pattern.n; i++)
-        pcre2_code_free(p[i].code);
+        gr_regex_free(&p[i].regex);
     gr_vec_fini(&o->pattern);
-}
-
-static bool occurs(const pcre2_code *code, struct gr_str name)
-{
-    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
-    pcre2_match_context *ctx = pcre2_match_context_create(NULL);
-    int rc = PCRE2_ERROR_NOMEMORY;
-    if (data && ctx) {
-        pcre2_set_match_limit(ctx, MATCH_LIMIT);
-        rc = pcre2_match(code, (PCRE2_SPTR)name.p, name.n, 0, 0, data, ctx);
-    }
-    pcre2_match_context_free(ctx);
-    pcre2_match_data_free(data);
-    return rc >= 0;
 }
 
 uint32_t gr_overrides_find(const struct gr_overrides *o, struct gr_str name)
 {
     const struct pattern *p = o->pattern.data;
     for (size_t i = 0; i < o->pattern.n; i++)
-        if (occurs(p[i].code, name))
+        if (gr_regex_occurs(p[i].regex, name.p, name.n))
             return p[i].type;
     return UINT32_MAX;
 }
@@ -117,7 +94,8 @@ static uint64_t count(const struct pattern *p, const struct gr_gguf *g, gr_conve
     uint64_t n = 0;
     for (uint64_t i = 0; i < gr_gguf_n_tensor(g); i++) {
         const struct gr_gguf_tensor *t = gr_gguf_tensor_at(g, i);
-        n += (!converted || converted(t, params)) && occurs(p->code, t->name);
+        n +=
+            (!converted || converted(t, params)) && gr_regex_occurs(p->regex, t->name.p, t->name.n);
     }
     return n;
 }

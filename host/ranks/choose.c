@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "gr/status.h"
 #include "link/link.h"
+#include "model/weight_homes.h"
 
 static int check(const struct gr_model_params *p)
 {
@@ -59,7 +60,9 @@ int gr_ranks_choose(struct gr_ranks *r, const struct gr_model_params *p)
     r->n_rank = p->world                              ? p->world->n_rank
                 : p->n_rank                           ? p->n_rank
                 : p->split_mode == GR_SPLIT_MODE_NONE ? 1
-                                                      : GR_MAX(1, r->devices.n);
+                : p->split_mode == GR_SPLIT_MODE_LAYER && gr_weight_homes_name_gpu(p)
+                    ? 1 /* which has all devices, so that a weight can be on any */
+                    : GR_MAX(1, r->devices.n);
     if (!rc && p->split_mode == GR_SPLIT_MODE_TENSOR)
         rc = choose_shards(r, p);
     return rc;

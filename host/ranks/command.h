@@ -78,11 +78,12 @@
 
 #define GR_COMMAND_FIELDS_PROFILE(FIELD, ARRAY) FIELD(uint32_t, on)
 
-/* gr_rank_devices_survey (placement/measure.h). params: an encoded OPEN, or empty; stage, device:
- * as in LOAD, or empty. */
+/* gr_rank_devices_survey (placement/measure.h). params: an encoded OPEN, or empty; the others: as
+ * in LOAD, stage and device empty for the costs of single layers. */
 #define GR_COMMAND_FIELDS_SURVEY(FIELD, ARRAY)                                                     \
     FIELD(int32_t, n_stage)                                                                        \
     FIELD(int32_t, n_shard)                                                                        \
+    FIELD(int32_t, n_cpu_experts)                                                                  \
     ARRAY(char, params)                                                                            \
     ARRAY(uint8_t, stage)                                                                          \
     ARRAY(uint8_t, device)
@@ -97,6 +98,7 @@
 #define GR_COMMAND_FIELDS_LOAD(FIELD, ARRAY)                                                       \
     FIELD(int32_t, n_stage)                                                                        \
     FIELD(int32_t, n_shard)                                                                        \
+    FIELD(int32_t, n_cpu_experts)                                                                  \
     ARRAY(uint8_t, stage)                                                                          \
     ARRAY(uint8_t, device)
 

@@ -79,7 +79,8 @@ static int survey(void *user, const struct gr_session_params *params,
     struct gr_command_open open = params ? gr_command_open_of(params) : (struct gr_command_open){0};
     int rc = params ? gr_command_write(&bytes, GR_COMMAND_OPEN, &open) : 0;
     c.params.p = bytes.data, c.params.n = bytes.n;
-    if (place) {
+    c.n_cpu_experts = place ? place->n_cpu_experts : 0;
+    if (place && place->n_stage) {
         c.n_stage = place->n_stage, c.n_shard = t->rank_model->n_shard;
         c.stage.p = place->stage, c.device.p = place->layer;
         c.stage.n = c.device.n = n;
@@ -171,6 +172,7 @@ static int broadcast_load(struct gr_team *t, const struct gr_placement *place)
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
     struct gr_command_load c = {.n_stage = place->n_stage,
                                 .n_shard = t->rank_model->n_shard,
+                                .n_cpu_experts = place->n_cpu_experts,
                                 .stage = {place->stage, n},
                                 .device = {place->layer, n}};
     int rc = gr_team_broadcast(t, NULL, GR_COMMAND_LOAD, &c);

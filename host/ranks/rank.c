@@ -27,6 +27,15 @@ int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_command_r
                      "version: %s\nranks: %d\nlayers: %d\nmodel: %s\nlayers on GPUs: %d\n",
                      gr_version(), t->world->n_rank, m->hp.n_layer, model, m->n_gpu_wanted);
     rc = gr_vec_append(text, facts, (size_t)n, 1);
+    n = snprintf(facts, sizeof facts, "layers with experts on the CPU: %d\n", m->n_cpu_experts);
+    if (!rc)
+        rc = gr_vec_append(text, facts, (size_t)n, 1);
+    n = snprintf(facts, sizeof facts, "control vectors: %s\n",
+                 gr_control_hash(m, model) ? model : "none");
+    if (!rc)
+        rc = gr_vec_append(text, facts, (size_t)n, 1);
+    if (!rc)
+        rc = gr_vec_append(text, m->homes.text.data, m->homes.text.n, 1);
     for (int32_t i = 0; i < m->n_lora && !rc; i++) {
         rc = gr_gguf_hash(m->lora_file[i].gguf, model);
         n = snprintf(facts, sizeof facts, "adapter: %s, scale %.9g\n", model,
@@ -49,7 +58,7 @@ int gr_team_read_layers(const struct gr_team *t, const struct gr_command_load *c
         good = c->stage.p[i] < c->n_stage && (!i || c->stage.p[i] >= c->stage.p[i - 1]);
     if (!good)
         return gr_fail(GR_E_CORRUPT, "command LOAD: no such layers or ranks");
-    *place = (struct gr_placement){.n_stage = c->n_stage};
+    *place = (struct gr_placement){.n_stage = c->n_stage, .n_cpu_experts = c->n_cpu_experts};
     memcpy(place->stage, c->stage.p, (size_t)n);
     memcpy(place->layer, c->device.p, (size_t)n);
     return 0;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/session_devices.h"
 #include "gr/status.h"
+#include "model/weight_homes.h"
 #include "ranks/team.h"
 
 #define JOIN_NS (10 * (int64_t)1000000000) /* time limit for all members to join */
@@ -72,6 +73,8 @@ bool gr_team_choose_transport(const struct gr_team *t, const struct gr_placement
 {
     uint32_t bit = 1u << gr_team_transport_kind(t);
     if (t->world->wrap) /* a test's wrapped links are to be used */
+        return false;
+    if (gr_weight_homes_any(t->model, p->n_cpu_experts)) /* values may be on the CPU */
         return false;
     for (int32_t r = 0; r < t->world->n_rank; r++)
         member[r] = (t->transports[r] & bit) &&

@@ -71,7 +71,7 @@ static int survey(struct gr_team *t, struct gr_vec *devices)
     struct gr_command_survey c;
     struct gr_command_open open;
     struct gr_session_params params;
-    struct gr_placement place;
+    struct gr_placement place = {0};
     int rc = gr_command_read(&c, GR_COMMAND_SURVEY, t->body.data, t->body.n);
     if (!rc && c.params.n)
         rc = gr_command_read(&open, GR_COMMAND_OPEN, c.params.p, (size_t)c.params.n);
@@ -81,14 +81,16 @@ static int survey(struct gr_team *t, struct gr_vec *devices)
         rc = gr_team_read_layers(t,
                                  &(struct gr_command_load){.n_stage = c.n_stage,
                                                            .n_shard = c.n_shard,
+                                                           .n_cpu_experts = c.n_cpu_experts,
                                                            .stage = {c.stage.p, c.stage.n},
                                                            .device = {c.device.p, c.device.n}},
                                  &place);
     if (rc)
         return rc;
+    if (!c.stage.n)
+        place.n_cpu_experts = c.n_cpu_experts;
     pthread_mutex_lock(&t->model->lock);
-    rc = gr_rank_devices_survey(t->rank_model, c.params.n ? &params : NULL,
-                                c.stage.n ? &place : NULL, devices);
+    rc = gr_rank_devices_survey(t->rank_model, c.params.n ? &params : NULL, &place, devices);
     pthread_mutex_unlock(&t->model->lock);
     return rc;
 }

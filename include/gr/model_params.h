@@ -40,6 +40,14 @@ struct gr_thread_params {
     int32_t poll;     /* microseconds to poll for other threads before sleeping */
 };
 
+/* Matrices kept on a device of their own, apart from their layer: those in whose names the regular
+ * expression `pattern` (PCRE2) occurs. The first pattern that matches a name counts. */
+struct gr_weight_home {
+    const char *pattern;
+    const char *device; /* "CPU", or a GPU's name, "CUDA0" */
+};
+#define GR_MAX_WEIGHT_HOME 4096
+
 struct gr_model_params {
     int32_t n_gpu_layers; /* layers on GPUs: the output layer first, then from the last one
                              backwards; more than the model has: all; -1: as many as fit */
@@ -47,7 +55,11 @@ struct gr_model_params {
     bool use_mmap;        /* map the file (default), or read all of it now; see gr_in_model_file */
     bool vocab_only;      /* load tokenizer and metadata, no weights */
     bool check_tensors;   /* refuse weights that are not finite */
-    bool require_gpu;     /* fail with GR_E_DEVICE rather than run on the CPU alone */
+    bool use_mlock;       /* lock the weights that the CPU reads in memory; a warning is logged
+                             where the system does not allow it */
+    const char *const *override_kv; /* NULL, or metadata that counts in place of the file's, ending
+                                       with NULL: "KEY=TYPE:VALUE", TYPE int, float, bool, str */
+    bool require_gpu;               /* fail with GR_E_DEVICE rather than run on the CPU alone */
     const char *device; /* "auto" (or NULL): all usable GPUs (with GR_SPLIT_MODE_NONE: main_gpu), or
                            the CPU without any; "cpu", "none"; "cuda": as auto, but GR_E_DEVICE
                            without a GPU; "CUDA1" or "CUDA0,CUDA1": these, where a repeated name
@@ -61,6 +73,17 @@ struct gr_model_params {
     struct gr_world *world;            /* NULL: this process alone */
     const struct gr_adapter *adapters; /* [n_adapter], all applied in every session */
     int32_t n_adapter;
+    const struct gr_adapter *control_vectors; /* [n_control_vector], at most GR_MAX_ADAPTER: GGUF
+                                                 files with vectors direction.N, N from 1 on, which
+                                                 are added to the results of layer N, counted from
+                                                 0, times the scale */
+    int32_t n_control_vector;
+    int32_t control_first, control_last;       /* layers in which they count; 0, 0: all */
+    const struct gr_weight_home *weight_homes; /* [n_weight_home] */
+    int32_t n_weight_home;
+    int32_t n_cpu_experts; /* layers, from the first one, whose experts' matrices are on the CPU
+                              wherever the layers are; more than the model has: all; -1: with
+                              n_gpu_layers = -1 as few as let all layers fit, otherwise 0 */
     const char *cpu_level; /* highest instruction set that the CPU backend uses: "ref" (plain C),
                               "avx2", "avx512" (with BF16 where available), "amx"; GR_E_INVALID
                               where unavailable; "auto" (or NULL): the best available. Results are

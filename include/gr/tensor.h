@@ -29,7 +29,8 @@ struct gr_ten {
     uint32_t packed;   /* 1: a matrix in a GPU's layout (gr/pack.h): data is the tile of 16 rows
                           that holds the first row, offset the number of rows before it in the tile,
                           row_bytes 0 */
-    uint32_t planes;   /* 1: rows of a cache of quants (gr/planes.h) */
+    uint16_t planes;   /* 1: rows of a cache of quants (gr/planes.h) */
+    uint16_t home;     /* 1 + the device of a weight that is not with its layer; 0: it is */
 };
 
 GR_FN bool gr_ten_is(const struct gr_ten *t)

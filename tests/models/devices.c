@@ -22,6 +22,8 @@ struct way {
     int32_t n_rank; /* threads that share them; 0 = one for each device */
     const char *split;
     int32_t offload; /* from how many tokens on layers of the CPU run on a device; 0: none do */
+    const struct gr_weight_home *homes;
+    int32_t n_home, n_cpu_experts; /* 0 as usual, which is -1 */
 };
 static const struct way on_cpu = {.device = "none"};
 static const struct way ways[] = {
@@ -55,6 +57,8 @@ static struct gr_model *open_file(const char *path, const struct tiny *t, const 
     struct gr_model *m;
     p.device = w->device, p.n_gpu_layers = w->n_gpu == -2 ? (t->n_layer + 1) / 2 : w->n_gpu;
     p.n_rank = w->n_rank, p.tensor_split = w->split;
+    p.weight_homes = w->homes, p.n_weight_home = w->n_home;
+    p.n_cpu_experts = w->n_cpu_experts ? w->n_cpu_experts : -1;
     cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s: %s", t->arch->name, gr_error());
     return m;
 }
@@ -187,6 +191,66 @@ Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
         }
         unlink(path);
     }
+    for (int i = 0; i < FAKE_MAX; i++)
+        cr_expect_eq(fake_used(i, NULL), 0, "FAKE%d keeps memory", i);
+}
+
+/* ---- matrices apart from their layer ---- */
+
+static const struct gr_weight_home experts[] = {{"ffn_.*_exps", "CPU"}}, all[] = {{".", "cpu"}},
+                                   feed_forward[] = {{"ffn_", "CPU"}},
+                                   some[] = {{"_(q|gate|up|kv_b|out|k_b|in|kv_a_mqa)\\.", "CPU"},
+                                             {"token_embd", "CPU"}},
+                                   others[] = {{"(down|output|_v|qkv)", "CPU"}},
+                                   two[] = {{"attn_[qk].*weight", "FAKE1"},
+                                            {"ffn_(up|down)", "CPU"},
+                                            {"^output", "FAKE1"},
+                                            {"attn", "FAKE0"}},
+                                   to_device[] = {{"ffn_.*(up|down|gate)", "FAKE0"}};
+#define HOMES(of) .homes = of, .n_home = GR_COUNT(of)
+static const struct way apart[] = {
+    {"FAKE", 99, false, 1, NULL, 0, HOMES(experts)},
+    {"FAKE", 99, false, 1, NULL, 4, .n_cpu_experts = 1},
+    {"FAKE", 99, true, 1, NULL, 0, HOMES(all)},
+    {"FAKE", 99, false, 1, NULL, 2, HOMES(feed_forward)},
+    {"FAKE", -2, false, 1, NULL, 0, HOMES(some)},
+    {"FAKE", 99, false, 1, NULL, 3, HOMES(some)},
+    {"FAKE", 99, false, 1, NULL, 0, HOMES(others)},
+    {"FAKE0,FAKE1", 99, false, 0, NULL, 0, HOMES(two)},
+    {"FAKE0,FAKE1", 99, false, 0, "1,1", 3, HOMES(two)},
+    {"FAKE", 0, false, 0, NULL, 0, HOMES(to_device)},
+    {"FAKE0,FAKE1", 99, false, 2, NULL, 0, HOMES(feed_forward)},
+    {"none", 0, false, 2, NULL, 0, HOMES(some)},
+};
+
+/* Matrices that patterns place on another device than their layer: the nodes that read them run
+ * there, those between them where most of their inputs are, and every bit stays. */
+Test(devices, same_bits_wherever_matrices_are, .timeout = 300)
+{
+    int n_apart = 0;
+    fake_use(3, PLENTY);
+    for (int i = 0; gr_arch_at(i); i++) {
+        struct tiny t = tiny_default(gr_arch_at(i));
+        const char *path = tiny_write(&t, NULL);
+        struct gr_model *m = open_file(path, &t, &on_cpu);
+        want.s = open_session(m, &on_cpu);
+        play(&want, m);
+        gr_session_close(&want.s);
+        gr_model_close(&m);
+        for (size_t k = 0; k < GR_COUNT(apart); k++) {
+            m = open_file(path, &t, &apart[k]);
+            got.s = open_session(m, &apart[k]);
+            n_apart += m->rank_model[0]->placed.apart;
+            play(&got, m);
+            cr_assert_eq(got.n, want.n);
+            cr_expect_eq(memcmp(got.out, want.out, (size_t)got.n * N_VOCAB * sizeof(float)), 0,
+                         "%s, way %zu", t.arch->name, k);
+            gr_session_close(&got.s);
+            gr_model_close(&m);
+        }
+        unlink(path);
+    }
+    cr_expect(n_apart > 600, "%d", n_apart);
     for (int i = 0; i < FAKE_MAX; i++)
         cr_expect_eq(fake_used(i, NULL), 0, "FAKE%d keeps memory", i);
 }

@@ -1,4 +1,5 @@
-/* Adapters that the flags name: --lora FILE,... and --lora-scaled FILE:SCALE,... */
+/* Files with scales that the flags name: --lora FILE,... and --lora-scaled FILE:SCALE,...;
+ * --control-vector and --control-vector-scaled alike. */
 #include "adapters.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ static int add(struct gr_adapters *a, const char *flag, const char *p, size_t n,
         return GR_EXIT_USAGE;
     }
     if (a->n == GR_MAX_ADAPTER) {
-        gr_say_error("%s: at most %d adapters", flag, GR_MAX_ADAPTER);
+        gr_say_error("%s: at most %d files", flag, GR_MAX_ADAPTER);
         return GR_EXIT_USAGE;
     }
     char *path = strndup(p, n);
@@ -54,6 +55,30 @@ int gr_adapters_read(struct gr_adapters *a, const struct gr_options *o)
     *a = (struct gr_adapters){.n = 0};
     int rc = add_all(a, "--lora", &o->lora, false);
     return rc ? rc : add_all(a, "--lora-scaled", &o->lora_scaled, true);
+}
+
+/* Reads "START END". */
+static int read_range(const char *text, int32_t *first, int32_t *last)
+{
+    char end;
+    *first = *last = 0;
+    if (!text ||
+        (sscanf(text, "%d%*1[ ,:-]%d%c", first, last, &end) == 2 && *first > 0 && *first <= *last))
+        return 0;
+    gr_say_error("--control-vector-layer-range is '%s': START END, two layers from 1 on, is "
+                 "expected",
+                 text);
+    return GR_EXIT_USAGE;
+}
+
+int gr_control_vectors_read(struct gr_adapters *a, const struct gr_options *o, int32_t *first,
+                            int32_t *last)
+{
+    *a = (struct gr_adapters){.n = 0};
+    int rc = read_range(o->control_vector_layer_range, first, last);
+    if (!rc)
+        rc = add_all(a, "--control-vector", &o->control_vector, false);
+    return rc ? rc : add_all(a, "--control-vector-scaled", &o->control_vector_scaled, true);
 }
 
 void gr_adapters_free(struct gr_adapters *a)

@@ -1,4 +1,4 @@
-/* Adapters that the flags name. */
+/* Adapters and control vectors that the flags name. */
 #ifndef GR_TOOLS_ADAPTERS_H
 #define GR_TOOLS_ADAPTERS_H
 
@@ -12,6 +12,9 @@ struct gr_adapters {
     int32_t n;
 };
 int gr_adapters_read(struct gr_adapters *a, const struct gr_options *o);
+/* Control vectors, and the layers that have them; 0, 0: all. */
+int gr_control_vectors_read(struct gr_adapters *a, const struct gr_options *o, int32_t *first,
+                            int32_t *last);
 void gr_adapters_free(struct gr_adapters *a);
 
 #endif

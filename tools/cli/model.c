@@ -7,11 +7,13 @@
 
 #include "adapters.h"
 #include "flags.h"
+#include "metadata.h"
 #include "numbers.h"
 #include "progress.h"
 #include "say.h"
 #include "thread_options.h"
 #include "together.h"
+#include "weight_homes.h"
 
 int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most)
 {
@@ -37,21 +39,56 @@ static void say_model(const struct gr_options *o, const struct gr_model_info *in
            gr_amount(bytes, (double)info->n_bytes, 1024), info->n_ctx_train);
 }
 
-static void say_adapters(const struct gr_adapters *a)
+static void say_files(const char *what, const struct gr_adapters *a)
 {
     for (int32_t i = 0; i < a->n; i++)
-        gr_say("adapter: %s, scale %g", a->v[i].path, (double)a->v[i].scale);
+        gr_say("%s: %s, scale %g", what, a->v[i].path, (double)a->v[i].scale);
+}
+
+/* What flags list for a model. */
+struct lists {
+    struct gr_adapters adapters, control;
+    struct gr_weight_home_list homes;
+    char **metadata;
+};
+
+/* Reads the lists into the parameters, which point to them from then on. */
+static int read_lists(struct lists *l, const struct gr_options *o, bool vocab_only,
+                      struct gr_model_params *p)
+{
+    int rc = gr_metadata_of(&l->metadata, o);
+    p->override_kv = (const char *const *)l->metadata;
+    if (rc || vocab_only)
+        return rc;
+    rc = gr_adapters_read(&l->adapters, o);
+    if (!rc)
+        rc = gr_control_vectors_read(&l->control, o, &p->control_first, &p->control_last);
+    if (!rc)
+        rc = gr_weight_homes_of(&l->homes, o);
+    p->adapters = l->adapters.v, p->n_adapter = l->adapters.n;
+    p->control_vectors = l->control.v, p->n_control_vector = l->control.n;
+    p->weight_homes = l->homes.v, p->n_weight_home = l->homes.n;
+    p->n_cpu_experts = o->cpu_moe ? INT32_MAX : o->n_cpu_moe;
+    return rc;
+}
+
+static void free_lists(struct lists *l)
+{
+    gr_metadata_free(&l->metadata);
+    gr_adapters_free(&l->adapters);
+    gr_adapters_free(&l->control);
+    gr_weight_home_list_free(&l->homes);
 }
 
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model)
 {
     struct gr_model_params p = gr_model_params_default();
     struct gr_model_info info;
-    struct gr_adapters adapters = {.n = 0};
+    struct lists lists = {.metadata = NULL};
     struct gr_thread_words words;
     gr_thread_options(o, &words, &p);
     p.n_gpu_layers = o->gpu_layers;
-    p.use_mmap = o->mmap;
+    p.use_mmap = o->mmap, p.use_mlock = o->mlock;
     p.check_tensors = o->check_tensors;
     p.split_mode = !strcmp(o->split_mode, "none")     ? GR_SPLIT_MODE_NONE
                    : !strcmp(o->split_mode, "tensor") ? GR_SPLIT_MODE_TENSOR
@@ -62,29 +99,24 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     p.device = o->device, p.main_gpu = o->main_gpu, p.require_gpu = o->require_gpu;
     p.vocab_only = vocab_only;
     p.world = vocab_only ? NULL : gr_together_world();
-    int rc = gr_model_is_there(o->model);
-    if (!rc && !vocab_only)
-        rc = gr_adapters_read(&adapters, o);
-    if (rc) {
-        gr_adapters_free(&adapters);
-        return rc;
-    }
-    p.adapters = adapters.v, p.n_adapter = adapters.n;
     p.progress = gr_bar_bytes, p.progress_user = (void *)(uintptr_t) "load";
-    rc = gr_model_open(model, o->model, &p);
-    if (rc) {
-        gr_adapters_free(&adapters);
-        return gr_say_status(rc);
+    int rc = gr_model_is_there(o->model);
+    if (!rc)
+        rc = read_lists(&lists, o, vocab_only, &p);
+    if (!rc) {
+        rc = gr_model_open(model, o->model, &p);
+        rc = rc ? gr_say_status(rc) : 0;
     }
-    if (vocab_only && !o->model)
+    if (!rc && vocab_only && !o->model)
         gr_say("model: no -m FILE given, so the built-in one");
-    if (!vocab_only) {
+    if (!rc && !vocab_only) {
         gr_model_info(*model, &info);
         say_model(o, &info);
-        say_adapters(&adapters);
+        say_files("adapter", &lists.adapters);
+        say_files("control vector", &lists.control);
     }
-    gr_adapters_free(&adapters);
-    return 0;
+    free_lists(&lists);
+    return rc;
 }
 
 bool gr_scaling_named(const char *word, enum gr_rope_scaling *scaling)

@@ -172,6 +172,31 @@ static const char *take_value(const struct gr_options *o, const struct gr_flag *
     return next;
 }
 
+static bool is_number(const char *text)
+{
+    char *end;
+    (void)strtod(text, &end);
+    return *text && !*end;
+}
+
+/* Returns the value with the next argument where that belongs to it: the END of START END, and the
+ * SCALE of FILE:SCALE where the text has none. NULL: too many, or no memory. */
+static const char *with_next(struct gr_options *o, const struct gr_flag *f, const char *text,
+                             int argc, char **argv, int *i)
+{
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL, *colon = strrchr(text, ':');
+    bool range = !strcmp(f->value, "START END") && is_number(text);
+    bool scaled = !strncmp(f->value, "FILE:SCALE", 10) && !(colon && is_number(colon + 1));
+    if ((!range && !scaled) || !next || !is_number(next))
+        return text;
+    char *both = o->n_joined < GR_MAX_ARGS ? malloc(strlen(text) + strlen(next) + 2) : NULL;
+    if (!both)
+        return NULL;
+    sprintf(both, "%s%c%s", text, range ? ' ' : ':', next);
+    ++*i;
+    return o->joined[o->n_joined++] = both;
+}
+
 /* Prints what is expected, and for a list of values where gpurun bench takes one, how to run them
  * all. */
 static int bad_value(const struct gr_options *o, const struct gr_flag *f, int n, const char *arg,
@@ -184,13 +209,26 @@ static int bad_value(const struct gr_options *o, const struct gr_flag *f, int n,
     return GR_EXIT_USAGE;
 }
 
+/* Finds a flag by the n bytes of its name, which may have underscores in place of dashes. */
+static const struct gr_flag *flag_named(const struct gr_options *o, const char *arg, size_t n,
+                                        bool *off)
+{
+    const struct gr_flag *f = gr_flag_find(o->command, arg, n, off);
+    char name[64];
+    if (f || n < 3 || n >= sizeof name || arg[1] != '-')
+        return f;
+    for (size_t i = 0; i < n; i++)
+        name[i] = arg[i] == '_' ? '-' : arg[i];
+    return gr_flag_find(o->command, name, n, off);
+}
+
 /* Handles argv[*i], which begins with a dash. */
 static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
 {
     const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
     bool off;
-    const struct gr_flag *f = gr_flag_find(o->command, arg, n, &off);
+    const struct gr_flag *f = flag_named(o, arg, n, &off);
     if (!f)
         return unknown_flag(o, arg);
     if (f->kind == GR_FLAG_ABSENT) {
@@ -200,6 +238,12 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
     const char *text = take_value(o, f, equals ? equals + 1 : NULL, argc, argv, i);
     if (!text) {
         gr_say_error("%s needs a value, %s", arg, f->value);
+        return GR_EXIT_USAGE;
+    }
+    if (f->kind == STR || f->kind == STRS)
+        text = with_next(o, f, text, argc, argv, i);
+    if (!text) {
+        gr_say_error("%s: at most %d values of two words", arg, GR_MAX_ARGS);
         return GR_EXIT_USAGE;
     }
     const char *want =
@@ -365,4 +409,6 @@ void gr_options_fini(struct gr_options *o)
             gr_files_drop(field);
         }
     }
+    while (o->n_joined > 0)
+        free(o->joined[--o->n_joined]);
 }

@@ -149,8 +149,9 @@ static json_t *fit_json(const struct gr_fit *f, const struct gr_session_params *
                             (json_int_t)v->work, "free_bytes", (json_int_t)v->free_bytes,
                             "total_bytes", (json_int_t)v->total_bytes, "share", share(v)));
     }
-    return json_pack("{s:i, s:i, s:i, s:o}", "gpu_layers", f->n_gpu_layers, "layers", f->n_layer,
-                     "ctx_size", (int)p->n_ctx, "devices", list);
+    return json_pack("{s:i, s:i, s:i, s:i, s:o}", "gpu_layers", f->n_gpu_layers, "layers",
+                     f->n_layer, "cpu_experts", f->n_cpu_experts, "ctx_size", (int)p->n_ctx,
+                     "devices", list);
 }
 
 static void print_fit(const struct gr_fit *f)
@@ -173,6 +174,8 @@ static void print_fit(const struct gr_fit *f)
                gr_amount(w, (double)v->weights, 1024), gr_amount(c, (double)v->cache, 1024),
                gr_amount(k, (double)v->work, 1024), left, part);
     }
+    if (f->n_cpu_experts)
+        printf("experts of layers 0-%d on the CPU\n", f->n_cpu_experts - 1);
 }
 
 /* Prints a word, quoted for a shell where necessary. */
@@ -217,12 +220,13 @@ static void print_flag(const struct gr_options *o, const struct gr_flag *f)
 static bool is_worked_out(const struct gr_flag *f)
 {
     static const size_t fields[] = {
-        offsetof(struct gr_options, model),       offsetof(struct gr_options, gpu_layers),
-        offsetof(struct gr_options, hf_repo),     offsetof(struct gr_options, hf_file),
-        offsetof(struct gr_options, hf_token),    offsetof(struct gr_options, model_url),
-        offsetof(struct gr_options, offline),     offsetof(struct gr_options, ctx_size),
-        offsetof(struct gr_options, ubatch_size), offsetof(struct gr_options, cache_type_k),
-        offsetof(struct gr_options, cache_type_v)};
+        offsetof(struct gr_options, model),        offsetof(struct gr_options, gpu_layers),
+        offsetof(struct gr_options, hf_repo),      offsetof(struct gr_options, hf_file),
+        offsetof(struct gr_options, hf_token),     offsetof(struct gr_options, model_url),
+        offsetof(struct gr_options, offline),      offsetof(struct gr_options, ctx_size),
+        offsetof(struct gr_options, ubatch_size),  offsetof(struct gr_options, cache_type_k),
+        offsetof(struct gr_options, cache_type_v), offsetof(struct gr_options, cpu_moe),
+        offsetof(struct gr_options, n_cpu_moe)};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (f->offset == fields[i])
             return true;
@@ -240,6 +244,8 @@ static void print_command(const struct gr_options *o, const struct gr_fit *f,
     }
     printf(" -ngl %d -c %u -ub %u -ctk %s -ctv %s", f->n_gpu_layers, p->n_ctx, p->n_ubatch,
            p->type_k, p->type_v);
+    if (f->n_cpu_experts)
+        printf(" -ncmoe %d", f->n_cpu_experts);
     for (const struct gr_flag *flag = gr_flags; flag->names; flag++) {
         const struct gr_given *g = (const void *)((const char *)o + flag->given);
         bool both = flag->commands & 1u << GR_CMD_fit && flag->commands & 1u << GR_CMD_run;

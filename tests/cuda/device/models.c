@@ -26,6 +26,9 @@ struct run {
     int32_t self_extend_n;
     uint32_t n_ubatch;
     enum gr_pooling pooling; /* of the texts of two sequences; MODEL: logits, of one */
+    const struct gr_weight_home *homes;
+    int32_t n_home, offload_from;
+    const char *control; /* a control vector's file */
 };
 
 struct rows {
@@ -102,6 +105,7 @@ static struct gr_session_params params_of(const struct run *r)
     p.n_ctx = 256, p.n_seq_max = 2, p.n_threads = 1;
     p.type_k = r->type_k ? r->type_k : "f32", p.type_v = r->type_v ? r->type_v : "f32";
     p.no_graphs = r->no_graphs, p.no_kv_offload = r->no_kv_offload;
+    p.offload_from = r->offload_from;
     p.self_extend_n = r->self_extend_n, p.self_extend_w = r->self_extend_n ? 8 : 0;
     p.n_ubatch = r->n_ubatch ? r->n_ubatch : 512;
     p.embeddings = r->pooling != GR_POOLING_MODEL, p.pooling = r->pooling;
@@ -121,7 +125,10 @@ static int run_file(const char *path, const struct run *r, struct rows *out)
     char names[64] = "cpu";
     if (r->n_gpu_layers)
         device_names(r->n_virtual, names, sizeof names);
+    const struct gr_adapter control = {r->control, 0.75f};
     mp.device = names, mp.tensor_split = r->tensor_split;
+    mp.weight_homes = r->homes, mp.n_weight_home = r->n_home;
+    mp.control_vectors = &control, mp.n_control_vector = r->control != NULL;
     out->n = 0;
     if (gr_model_open(&m, path, &mp))
         return device_wrong("%s", gr_error());
@@ -295,6 +302,84 @@ Test(device, host_caches)
         unlink(path);
         device_end();
     }
+}
+
+/* Matrices on the CPU between layers on the GPU; with prompts that bring them there for a step. */
+static void weights_apart(const char *arch, const struct gr_weight_home *homes, int32_t n)
+{
+    struct tiny t = tiny_of(arch);
+    struct run r = {.homes = homes, .n_home = n, .offload_from = -1};
+    char path[256];
+    write_model(&t, path);
+    int rc = run_file(path, &r, &cpu);
+    r.n_gpu_layers = 99;
+    if (!rc)
+        rc = like_cpu(path, &r, "CPU", SAME_F32);
+    r.offload_from = 9;
+    if (!rc)
+        (void)like_cpu(path, &r, "CPU, offloaded", SAME_F32);
+    unlink(path);
+}
+
+Test(device, weights_apart_from_their_layer)
+{
+    static const char *const arch[] = {"llama", "qwen3moe", "deepseek2", "gpt-oss", "qwen35"};
+    static const struct gr_weight_home experts[] = {{"ffn_.*_exps", "CPU"}},
+                                       most[] = {{"(attn_[qk]|down|output|kv_a)", "CPU"}};
+    for (size_t i = 0; i < GR_COUNT(arch); i++) {
+        if (device_begin("%s, experts", arch[i])) {
+            weights_apart(arch[i], experts, 1);
+            device_end();
+        }
+        if (device_begin("%s, most", arch[i])) {
+            weights_apart(arch[i], most, 1);
+            device_end();
+        }
+    }
+}
+
+/* Directions of 64 numbers for layer 1. */
+static void write_control(char path[256])
+{
+    struct gr_gguf_writer *w;
+    float x[64];
+    const struct gr_str name = {"direction.1", 11};
+    const uint64_t ne = 64;
+    snprintf(path, 256, "/tmp/gpurun-control-%d.gguf", (int)getpid());
+    for (int i = 0; i < 64; i++)
+        x[i] = (float)(i * 37 % 64 - 32) / 24;
+    int rc = gr_gguf_writer_new(&w);
+    rc = rc ? rc : gr_gguf_set_str(w, "general.architecture", "controlvector");
+    rc = rc ? rc : gr_gguf_add_tensor(w, name, GR_F32, 1, &ne);
+    rc = rc ? rc : gr_gguf_begin(w, path);
+    rc = rc ? rc : gr_gguf_write(w, x, sizeof x);
+    rc = rc ? rc : gr_gguf_commit(w);
+    cr_assert_eq(rc, 0, "%s", gr_error());
+    gr_gguf_writer_free(&w);
+}
+
+Test(device, control_vectors)
+{
+    static const char *const arch[] = {"llama", "qwen3moe", "gpt2"};
+    char path[256], control[256];
+    write_control(control);
+    for (size_t i = 0; i < GR_COUNT(arch); i++) {
+        struct tiny t = tiny_of(arch[i]);
+        struct run r = {.control = control};
+        if (!device_begin("%s", arch[i]))
+            continue;
+        write_model(&t, path);
+        int rc = run_file(path, &(struct run){0}, &again);
+        if (!rc)
+            rc = run_file(path, &r, &cpu);
+        if (!rc && tiny_nmse(again.row[0], cpu.row[0], N_VOCAB) < 1e-4)
+            rc = device_wrong("the control vector changes nothing");
+        for (r.n_gpu_layers = 1; !rc && r.n_gpu_layers <= 3; r.n_gpu_layers++)
+            rc = like_cpu(path, &r, "CPU", SAME_F32);
+        unlink(path);
+        device_end();
+    }
+    unlink(control);
 }
 
 static void weight_type(uint32_t id)
