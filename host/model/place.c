@@ -152,6 +152,9 @@ static int place_row(struct pass *w, int32_t il)
     for (int slot = 0; slot < GR_N_SLOT && !rc; slot++) {
         bool apart, embd_apart;
         int device = device_of(w, il, slot, &apart);
+        bool missing = device != ELSEWHERE && home_of(w, il, slot) == GR_HOME_MISSING;
+        if (missing && gr_ten_is(&weight[slot]))
+            return gr_weight_home_missing(w->rm, il, slot);
         if (is_tied(weight, il, slot) && device == device_of(w, il, GR_W_TOKEN_EMBD, &embd_apart)) {
             out[slot] = out[GR_W_TOKEN_EMBD];
             out[slot].home = apart ? (uint16_t)(device + 1) : 0;
@@ -192,9 +195,7 @@ int gr_weights_describe(struct gr_weights *out, const struct gr_rank_model *rm,
     out->n_lora = rm->model->n_lora;
     out->lora = out->n_lora ? gr_lora_new(out->n_lora, rm->hp.n_layer) : NULL;
     bool room = out->weight && out->bias && (out->lora || !out->n_lora);
-    int rc = room ? gr_weight_homes_check(rm, p->stage) : GR_E_NOMEM_HOST;
-    if (!rc)
-        rc = place_all(&w);
+    int rc = room ? place_all(&w) : GR_E_NOMEM_HOST;
     memcpy(out->bytes, w.used, sizeof out->bytes);
     if (rc)
         gr_weights_fini(out, rm);

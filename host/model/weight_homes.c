@@ -171,21 +171,15 @@ int32_t gr_weight_home(const struct gr_rank_model *rm, int32_t il, int slot, int
     return il >= 0 && il < n_cpu_experts && gr_is_expert(leader) ? 0 : GR_HOME_LAYER;
 }
 
-int gr_weight_homes_check(const struct gr_rank_model *rm, const uint8_t *stage)
+int gr_weight_home_missing(const struct gr_rank_model *rm, int32_t il, int slot)
 {
     const struct gr_model *m = rm->model;
-    for (size_t i = 0; m->homes.of && i < (size_t)(m->hp.n_layer + 1) * GR_N_SLOT; i++) {
-        int32_t il = (int32_t)(i / GR_N_SLOT) - 1;
-        char name[96];
-        if (stage[il < 0 ? m->hp.n_layer : il] != rm->stage || !m->homes.of[i] ||
-            gr_weight_home(rm, il, (int)(i % GR_N_SLOT), 0) != GR_HOME_MISSING)
-            continue;
-        return gr_fail(GR_E_DEVICE,
-                       "weight %s: %s is none of the devices of rank %d, which has the layer; "
-                       "CPU%s%s, or --ranks 1 and -sm layer with a -dev that has it",
-                       gr_slot_name((enum gr_slot)(i % GR_N_SLOT), il, false, name, sizeof name),
-                       m->homes.name[m->homes.of[i] - 1], rm->rank, rm->devices.n ? ", " : "",
-                       rm->devices.n ? rm->devices.found[0].info.name : "");
-    }
-    return 0;
+    size_t at = (size_t)(il + 1) * GR_N_SLOT + (size_t)gr_weight_leader(slot);
+    char name[96];
+    return gr_fail(GR_E_DEVICE,
+                   "weight %s: %s is none of the devices of rank %d, which has the layer; CPU%s%s, "
+                   "or --ranks 1 and -sm layer with a -dev that has it",
+                   gr_slot_name((enum gr_slot)slot, il, false, name, sizeof name),
+                   m->homes.name[m->homes.of[at] - 1], rm->rank, rm->devices.n ? ", " : "",
+                   rm->devices.n ? rm->devices.found[0].info.name : "");
 }

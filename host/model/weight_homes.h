@@ -33,7 +33,7 @@ bool gr_is_expert(int slot);
 /* The device of a rank model's weight, its number there; GR_HOME_LAYER or GR_HOME_MISSING. il: -1
  * outside the layers. */
 int32_t gr_weight_home(const struct gr_rank_model *rm, int32_t il, int slot, int32_t n_cpu_experts);
-/* GR_E_DEVICE when a weight of the rank model's stage has GR_HOME_MISSING; stage: [n_layer + 1]. */
-int gr_weight_homes_check(const struct gr_rank_model *rm, const uint8_t *stage);
+/* Sets the message for a weight of the rank model with GR_HOME_MISSING; returns GR_E_DEVICE. */
+int gr_weight_home_missing(const struct gr_rank_model *rm, int32_t il, int slot);
 
 #endif

@@ -194,6 +194,8 @@ Test(cpu_experts, patterns_and_devices_that_are_none, .timeout = 60)
     cr_expect_eq(try_home(path, "FAKE0,FAKE1", 0, "blk\\.0.*ffn", "FAKE1"), 0, "%s", gr_error());
     cr_expect_eq(try_home(path, "FAKE0,FAKE1", 2, "blk\\.0.*ffn", "FAKE1"), GR_E_DEVICE);
     cr_expect(strstr(gr_error(), "--ranks 1"), "%s", gr_error());
+    cr_expect_eq(try_home(path, "FAKE0,FAKE1", 2, "token_embd", "FAKE1"), GR_E_DEVICE);
+    cr_expect_eq(try_home(path, "FAKE0,FAKE1", 2, "^output", "FAKE1"), 0, "%s", gr_error());
     /* a search that would go on for ever ends */
     cr_expect_eq(try_home(path, "FAKE0", 0, "^(.*.*.*.*.*.*.*.*.*)*x$", "CPU"), 0);
     gr_log_set(count_warnings, far);

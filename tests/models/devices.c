@@ -237,7 +237,7 @@ Test(devices, same_bits_wherever_matrices_are, .timeout = 300)
         play(&want, m);
         gr_session_close(&want.s);
         gr_model_close(&m);
-        for (size_t k = 0; k < GR_COUNT(apart); k++) {
+        for (size_t k = (size_t)i % 3; k < GR_COUNT(apart); k += 3) { /* all by many of them */
             m = open_file(path, &t, &apart[k]);
             got.s = open_session(m, &apart[k]);
             n_apart += m->rank_model[0]->placed.apart;
@@ -250,7 +250,7 @@ Test(devices, same_bits_wherever_matrices_are, .timeout = 300)
         }
         unlink(path);
     }
-    cr_expect(n_apart > 600, "%d", n_apart);
+    cr_expect(n_apart > 200, "%d", n_apart);
     for (int i = 0; i < FAKE_MAX; i++)
         cr_expect_eq(fake_used(i, NULL), 0, "FAKE%d keeps memory", i);
 }

@@ -128,6 +128,9 @@ static void tell_idle(const struct gr_options *o)
         {GIVEN(ubatch_size) && o->ubatch_size > o->batch_size, "-ub",
          "beyond -b, which is smaller"},
         {GIVEN(gpu_layers) && o->gpu_layers > 0 && cpu, "-ngl", "with --device none or cpu"},
+        {GIVEN(n_cpu_moe) && o->cpu_moe, "-ncmoe", "with --cpu-moe"},
+        {GIVEN(control_vector_layer_range) && !o->control_vector.n && !o->control_vector_scaled.n,
+         "--control-vector-layer-range", "without --control-vector"},
         {GIVEN(prompt_cache_all) && o->prompt_cache_ro > 0, "--prompt-cache-all",
          "with --prompt-cache-ro"},
     };
