@@ -1,6 +1,6 @@
-/* Offload: in steps of many tokens a GPU computes layers whose weights are on the CPU. The weights
- * are uploaded while the GPU computes earlier operations. Keys and values, and attention over them,
- * stay on the CPU. */
+/* Offload: in steps of many tokens a GPU computes layers, and products with single matrices of
+ * layers of its own, whose weights are on the CPU. The weights are uploaded while the GPU computes
+ * earlier operations. Keys and values, and attention over them, stay on the CPU. */
 #include "engine/offload.h"
 
 #include "base/checked.h"

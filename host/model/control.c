@@ -82,7 +82,7 @@ static int add_one(const struct file *f, const struct gr_gguf_tensor *t)
 static int add_file(const struct file *from, const struct gr_adapter *a)
 {
     struct file f = *from;
-    struct gr_str type;
+    struct gr_str type = {"", 0};
     f.path = a->path, f.scale = a->scale;
     if (!a->path || !isfinite(a->scale))
         return gr_fail(GR_E_INVALID, "control vectors: a file and a finite scale expected");

@@ -54,7 +54,8 @@ struct gr_offload_weights {
 };
 
 /* Describes placed weights for plans in which the CPU's layers of this stage run on `device`,
- * except recurrent ones, which stay where their states are; out->item is empty when there are none.
+ * except recurrent ones, which stay where their states are, and so do the matrices on the CPU that
+ * are apart from their layer; out->item is empty when there are none.
  * GR_E_UNSUPPORTED when the device cannot compute with one of the weights. The rank model's devices
  * must be open. */
 int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_rank_model *rm,
