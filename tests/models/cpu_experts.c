@@ -28,13 +28,19 @@ static struct gr_session_params some_context(void)
     return p;
 }
 
-static struct gr_model *open_model(const char *path, int32_t n_gpu, int32_t n_cpu_experts)
+static struct gr_model *open_on(const char *path, const char *device, int32_t n_gpu,
+                                int32_t n_cpu_experts)
 {
     struct gr_model_params p = gr_model_params_default();
     struct gr_model *m;
-    p.device = "FAKE0", p.n_gpu_layers = n_gpu, p.n_cpu_experts = n_cpu_experts;
+    p.device = device, p.n_gpu_layers = n_gpu, p.n_cpu_experts = n_cpu_experts;
     cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s", gr_error());
     return m;
+}
+
+static struct gr_model *open_model(const char *path, int32_t n_gpu, int32_t n_cpu_experts)
+{
+    return open_on(path, "FAKE0", n_gpu, n_cpu_experts);
 }
 
 /* The most memory that the device has given is the amount computed before. */
@@ -87,6 +93,40 @@ Test(cpu_experts, auto_takes_them_before_layers, .timeout = 120)
     cr_expect_eq(last_layers, N_LAYER + 1);
     cr_expect_eq(last_experts, 0);
     cr_expect(__builtin_popcountll(seen) > 6, "%llx", (unsigned long long)seen);
+    unlink(path);
+}
+
+/* Two devices, a rank each: what is chosen fits on both, and more memory brings more there. */
+Test(cpu_experts, auto_on_two_devices, .timeout = 120)
+{
+    struct tiny t = larger();
+    struct gr_session_params p = some_context();
+    char path[256];
+    int32_t last = 0, n_apart = 0;
+    snprintf(path, sizeof path, "%s", tiny_write(&t, NULL));
+    for (uint64_t bytes = 256 << 10; bytes < 16 << 20; bytes += bytes / 3) {
+        struct gr_fit fit;
+        fake_use(2, bytes);
+        struct gr_model *m = open_on(path, "FAKE0,FAKE1", -1, -1);
+        cr_assert_eq(gr_model_fit(m, &p, &fit), 0, "%s", gr_error());
+        struct gr_session *s = tiny_session(m, &p);
+        uint64_t on_host = fit.device[0].weights, peak[2];
+        for (int d = 0; d < 2; d++) {
+            fake_used(d, &peak[d]);
+            cr_expect(peak[d] <= bytes, "%llu of %llu", (unsigned long long)peak[d],
+                      (unsigned long long)bytes);
+        }
+        n_apart += fit.n_gpu_layers == N_LAYER + 1 && fit.n_cpu_experts > 0;
+        cr_expect(fit.n_gpu_layers >= last, "%llu bytes: %d layers, %d before",
+                  (unsigned long long)bytes, fit.n_gpu_layers, last);
+        if (fit.n_gpu_layers == N_LAYER + 1)
+            cr_expect_eq(on_host > 0, fit.n_cpu_experts > 0);
+        last = fit.n_gpu_layers;
+        gr_session_close(&s);
+        gr_model_close(&m);
+    }
+    cr_expect_eq(last, N_LAYER + 1);
+    cr_expect(n_apart > 1, "%d", n_apart);
     unlink(path);
 }
 
