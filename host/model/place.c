@@ -263,7 +263,7 @@ int gr_weights_upload(struct gr_weights *placed, const struct gr_rank_model *rm)
     return rc || !w.told ? rc : gr_progress_end(w.told);
 }
 
-int gr_weights_device(struct gr_weights *w, const struct gr_rank_model *rm, size_t i)
+int gr_weights_device(const struct gr_weights *w, const struct gr_rank_model *rm, size_t i)
 {
     struct pass pass = {.place = &w->place, .rm = rm, .n_cpu_experts = w->place.n_cpu_experts};
     bool apart;

@@ -71,7 +71,7 @@ void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, int32_t
 /* Allocates the memory and uploads the weights. GR_E_NOMEM_DEV when there is not enough. */
 int gr_weights_upload(struct gr_weights *w, const struct gr_rank_model *rm);
 /* The device on which weight number i is used; -1: none of this rank model. */
-int gr_weights_device(struct gr_weights *w, const struct gr_rank_model *rm, size_t i);
+int gr_weights_device(const struct gr_weights *w, const struct gr_rank_model *rm, size_t i);
 void gr_weights_fini(struct gr_weights *w, const struct gr_rank_model *rm);
 
 #endif

@@ -22,8 +22,11 @@ struct way {
     int32_t n_rank; /* threads that share them; 0 = one for each device */
     const char *split;
     int32_t offload; /* from how many tokens on layers of the CPU run on a device; 0: none do */
-    const struct gr_weight_home *homes;
-    int32_t n_home, n_cpu_experts; /* 0 as usual, which is -1 */
+};
+/* Matrices apart from their layer. */
+struct homes {
+    const struct gr_weight_home *list;
+    int32_t n, n_cpu_experts;
 };
 static const struct way on_cpu = {.device = "none"};
 static const struct way ways[] = {
@@ -51,16 +54,21 @@ static const struct way ways[] = {
 };
 enum { ONE_RANK = 12 };
 
-static struct gr_model *open_file(const char *path, const struct tiny *t, const struct way *w)
+static struct gr_model *open_apart(const char *path, const struct tiny *t, const struct way *w,
+                                   const struct homes *h)
 {
     struct gr_model_params p = gr_model_params_default();
     struct gr_model *m;
     p.device = w->device, p.n_gpu_layers = w->n_gpu == -2 ? (t->n_layer + 1) / 2 : w->n_gpu;
     p.n_rank = w->n_rank, p.tensor_split = w->split;
-    p.weight_homes = w->homes, p.n_weight_home = w->n_home;
-    p.n_cpu_experts = w->n_cpu_experts ? w->n_cpu_experts : -1;
+    p.weight_homes = h->list, p.n_weight_home = h->n, p.n_cpu_experts = h->n_cpu_experts;
     cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s: %s", t->arch->name, gr_error());
     return m;
+}
+
+static struct gr_model *open_file(const char *path, const struct tiny *t, const struct way *w)
+{
+    return open_apart(path, t, w, &(struct homes){NULL, 0, -1});
 }
 
 static struct gr_model *open_model(const struct tiny *t, const struct way *w)
@@ -207,20 +215,26 @@ static const struct gr_weight_home experts[] = {{"ffn_.*_exps", "CPU"}}, all[] =
                                             {"^output", "FAKE1"},
                                             {"attn", "FAKE0"}},
                                    to_device[] = {{"ffn_.*(up|down|gate)", "FAKE0"}};
-#define HOMES(of) .homes = of, .n_home = GR_COUNT(of)
-static const struct way apart[] = {
-    {"FAKE", 99, false, 1, NULL, 0, HOMES(experts)},
-    {"FAKE", 99, false, 1, NULL, 4, .n_cpu_experts = 1},
-    {"FAKE", 99, true, 1, NULL, 0, HOMES(all)},
-    {"FAKE", 99, false, 1, NULL, 2, HOMES(feed_forward)},
-    {"FAKE", -2, false, 1, NULL, 0, HOMES(some)},
-    {"FAKE", 99, false, 1, NULL, 3, HOMES(some)},
-    {"FAKE", 99, false, 1, NULL, 0, HOMES(others)},
-    {"FAKE0,FAKE1", 99, false, 0, NULL, 0, HOMES(two)},
-    {"FAKE0,FAKE1", 99, false, 0, "1,1", 3, HOMES(two)},
-    {"FAKE", 0, false, 0, NULL, 0, HOMES(to_device)},
-    {"FAKE0,FAKE1", 99, false, 2, NULL, 0, HOMES(feed_forward)},
-    {"none", 0, false, 2, NULL, 0, HOMES(some)},
+#define HOMES(of)                                                                                  \
+    {                                                                                              \
+        of, GR_COUNT(of), -1                                                                       \
+    }
+static const struct {
+    struct way way;
+    struct homes homes;
+} apart[] = {
+    {{"FAKE", 99, false, 1, NULL, 0}, HOMES(experts)},
+    {{"FAKE", 99, false, 1, NULL, 4}, {NULL, 0, 1}},
+    {{"FAKE", 99, true, 1, NULL, 0}, HOMES(all)},
+    {{"FAKE", 99, false, 1, NULL, 2}, HOMES(feed_forward)},
+    {{"FAKE", -2, false, 1, NULL, 0}, HOMES(some)},
+    {{"FAKE", 99, false, 1, NULL, 3}, HOMES(some)},
+    {{"FAKE", 99, false, 1, NULL, 0}, HOMES(others)},
+    {{"FAKE0,FAKE1", 99, false, 0, NULL, 0}, HOMES(two)},
+    {{"FAKE0,FAKE1", 99, false, 0, "1,1", 3}, HOMES(two)},
+    {{"FAKE", 0, false, 0, NULL, 0}, HOMES(to_device)},
+    {{"FAKE0,FAKE1", 99, false, 2, NULL, 0}, HOMES(feed_forward)},
+    {{"none", 0, false, 2, NULL, 0}, HOMES(some)},
 };
 
 /* Matrices that patterns place on another device than their layer: the nodes that read them run
@@ -238,8 +252,8 @@ Test(devices, same_bits_wherever_matrices_are, .timeout = 300)
         gr_session_close(&want.s);
         gr_model_close(&m);
         for (size_t k = (size_t)i % 3; k < GR_COUNT(apart); k += 3) { /* all by many of them */
-            m = open_file(path, &t, &apart[k]);
-            got.s = open_session(m, &apart[k]);
+            m = open_apart(path, &t, &apart[k].way, &apart[k].homes);
+            got.s = open_session(m, &apart[k].way);
             n_apart += m->rank_model[0]->placed.apart;
             play(&got, m);
             cr_assert_eq(got.n, want.n);
