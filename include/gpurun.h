@@ -183,6 +183,24 @@ GR_API int gr_detok_push(struct gr_detok *d, int32_t id, const char **p, size_t 
 GR_API int gr_detok_flush(struct gr_detok *d, const char **p, size_t *n);
 GR_API void gr_detok_free(struct gr_detok **d);
 
+/* Stop strings: finds the first of several strings in a text that arrives in pieces, cut anywhere.
+ * What could be the beginning of one at the end of the text is held back until it is known. */
+struct gr_stop;
+#define GR_MAX_STOP 256         /* strings */
+#define GR_MAX_STOP_BYTES 65536 /* of one string */
+/* Copies n strings of UTF-8, so that no character is cut, with their lengths in bytes; lengths
+ * NULL: they end with a zero. GR_E_INVALID: too many, too long, empty, or not UTF-8. */
+GR_API int gr_stop_new(struct gr_stop **out, const char *const *strings, const size_t *lengths,
+                       int32_t n);
+/* Adds n bytes. *out [*n_out]: the text that is certain now, which ends before the first string;
+ * valid until the next call. *found: the string that ends the text, or -1: the one that is complete
+ * first, the longest of several. After one was found all text is dropped. */
+GR_API int gr_stop_push(struct gr_stop *s, const char *p, size_t n, const char **out, size_t *n_out,
+                        int32_t *found);
+/* Returns at the end of a text what is held back, valid until the next call, and begins anew. */
+GR_API void gr_stop_flush(struct gr_stop *s, const char **p, size_t *n);
+GR_API void gr_stop_free(struct gr_stop **s);
+
 /* ---- session ---- */
 
 struct gr_session;
@@ -396,7 +414,8 @@ struct gr_sampler;
  * and gr_logits NULL. Advances the sampler as gr_sampler_pick does; penalties count
  * the tokens that were accepted before the batch, so a batch in which a sampler with penalties has
  * several wanted rows gives logits. The caller keeps ownership of the sampler, which must live as
- * long as it is set. GR_E_UNSUPPORTED: typical sampling or mirostat. */
+ * long as it is set. GR_E_UNSUPPORTED: other samplers than penalties,
+ * top-k, top-p, min-p and temperature, or another order of these. */
 GR_API int gr_session_set_sampler(struct gr_session *s, int32_t seq, struct gr_sampler *sampler);
 /* Id sampled for the i-th token of the last batch (negative: from its end). GR_E_CHECK: its logits
  * were not finite; GR_E_INVALID: none was sampled. */
@@ -585,29 +604,63 @@ struct gr_logit_bias {
     float bias; /* -INFINITY bans the token */
 };
 
+/* A chain of samplers reduces the candidates and changes their logits, one after the other in the
+ * order of `samplers`; then a candidate is drawn. */
+#define GR_MAX_SAMPLERS 32
+#define GR_MAX_DRY_BREAKERS 64
+#define GR_MAX_DRY_BREAKER_BYTES 40
 struct gr_sampler_params {
     uint64_t seed;
-    float temp;             /* <= 0: greedy: the largest logit, the lowest id among equals */
-    int32_t top_k;          /* <= 0: off */
-    float top_p;            /* >= 1: off */
-    float min_p;            /* 0: off */
-    float typical_p;        /* >= 1: off */
+    float temp;            /* <= 0: the largest logit, of equal ones that of the lowest id */
+    int32_t top_k;         /* <= 0: off */
+    float top_p;           /* >= 1: off */
+    float min_p;           /* 0: off */
+    float typical_p;       /* >= 1: off */
+    float top_n_sigma;     /* logits at most so many standard deviations below the largest; <= 0:
+                              off */
+    float xtc_probability; /* of leaving out all but the last of the likely tokens; 0: off */
+    float xtc_threshold;   /* probability that makes a token likely; > 0.5: off */
+    float dynatemp_range;  /* > 0: the entropy chooses a temperature from temp - range to temp +
+                              range */
+    float dynatemp_exponent;
     int32_t penalty_last_n; /* tokens that penalties look back; 0: off, -1: the context size */
     float penalty_repeat;   /* 1: off */
     float penalty_freq, penalty_present; /* 0: off */
-    int32_t mirostat;                    /* 0: off, or 2 */
+    /* DRY lowers logits by dry_multiplier (0: off) * dry_base ^ (n - dry_allowed_length), for a
+     * token that continues a repetition of n tokens, dry_allowed_length or more, within the last
+     * dry_penalty_last_n (-1: the context size). */
+    float dry_multiplier, dry_base;
+    int32_t dry_allowed_length, dry_penalty_last_n;
+    const char *const *dry_breakers; /* texts that repetitions are not followed across */
+    int32_t n_dry_breakers;
+    const struct gr_model *model; /* whose tokens have these texts; NULL: there are no breakers */
+    float adaptive_target;        /* probability of the tokens drawn, on average; < 0: off */
+    float adaptive_decay;         /* of that average, 0 to 0.99 */
+    int32_t mirostat; /* 1 or 2: instead of the samplers other than penalties, DRY and temperature;
+                         0: off */
     float mirostat_tau, mirostat_eta;
     const struct gr_logit_bias *logit_bias;
     int32_t n_logit_bias;
-    int32_t n_vocab, n_ctx; /* of the model and the session */
+    char samplers[GR_MAX_SAMPLERS]; /* letters, zero-terminated: e penalties, d DRY, s top-n-sigma,
+                                       k top-k, y typical, p top-p, m min-p, x XTC, t temperature, a
+                                       adaptive-p, which is always the last; others are off */
+    int32_t n_vocab, n_ctx;         /* of the model and the session */
 };
-/* Temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, penalties off with a range of 64. */
+/* Temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, others off; "edskypmxta"; breakers newline,
+ * colon, quote and asterisk. */
 GR_API struct gr_sampler_params gr_sampler_params_default(void);
+/* Sets the parameters that the model's file has values for (general.sampling); those that are out
+ * of range are logged and ignored. Returns the number of parameters set. */
+GR_API int32_t gr_model_sampling(const struct gr_model *model, struct gr_sampler_params *params);
+/* Letters of the samplers in a list of names, "top_k;temperature"; GR_E_INVALID: unknown, or too
+ * many. */
+GR_API int gr_sampler_letters(const char *names, char letters[GR_MAX_SAMPLERS]);
 GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
 /* Samples an id from logits [n_vocab], left unchanged. GR_E_CHECK: one is NaN, or all are -inf. */
 GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);
-/* Records a token of the text, prompt tokens included, for the penalties; a grammar that is set
- * moves on by it. GR_E_INVALID: no such token, or one that the grammar does not allow. */
+/* Records a token of the text, prompt tokens included, for penalties, DRY and adaptive-p; a grammar
+ * that is set moves on by it. GR_E_INVALID: no such token, or one that the grammar does not allow.
+ */
 GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
 GR_API void gr_sampler_free(struct gr_sampler **s);
 

@@ -2,7 +2,12 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/checked.h"
+
+enum { MIROSTAT_RANKS = 100 }; /* that the exponent is estimated from */
 
 /* Key that is larger for a larger x (no NaN; -0 equals 0), then for a lower id; unique per id. */
 static uint64_t rank_key(float x, int32_t id)
@@ -213,6 +218,133 @@ void gr_candidates_min_p(struct gr_candidates *s, double ratio)
 void gr_candidates_surprise(struct gr_candidates *s, double bits)
 {
     keep_above(s, exp2(-bits));
+}
+
+void gr_candidates_xtc(struct gr_candidates *s, double threshold)
+{
+    uint64_t last = UINT64_MAX;
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n; i++) {
+        if (s->c[i].p >= threshold)
+            last = GR_MIN(last, rank_key(s->c[i].logit, s->c[i].id));
+    }
+    for (int32_t i = 0; i < s->n; i++) {
+        if (rank_key(s->c[i].logit, s->c[i].id) <= last)
+            s->c[n++] = s->c[i];
+    }
+    s->n = n;
+    normalise(s);
+}
+
+void gr_candidates_top_k(struct gr_candidates *s, int32_t k)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        s->rank[i] = (struct gr_rank){rank_key(s->c[i].logit, s->c[i].id), 1};
+    uint64_t last = last_kept(s->rank, s->n, k);
+    for (int32_t i = 0; i < s->n; i++) {
+        if (rank_key(s->c[i].logit, s->c[i].id) >= last)
+            s->c[n++] = s->c[i];
+    }
+    s->n = n;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    uint64_t x = ((const struct gr_rank *)a)->key, y = ((const struct gr_rank *)b)->key;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Sorts the n candidates that rank first into rank[0, n), with their probabilities. */
+static void sort_first(struct gr_candidates *s, int32_t n)
+{
+    struct gr_rank *first = s->rank;
+    for (int32_t i = 0; i < s->n; i++)
+        s->rank[i] = (struct gr_rank){rank_key(s->c[i].logit, s->c[i].id), 1};
+    uint64_t last = last_kept(s->rank, s->n, n);
+    for (int32_t i = 0; i < s->n; i++) {
+        uint64_t key = rank_key(s->c[i].logit, s->c[i].id);
+        if (key >= last)
+            *first++ = (struct gr_rank){key, s->c[i].p};
+    }
+    qsort(s->rank, (size_t)n, sizeof *s->rank, by_key);
+}
+
+/* Least squares of log(p of rank i / p of rank i + 1) over log((i + 1) / i), without a constant. */
+static double zipf_exponent(struct gr_candidates *s)
+{
+    int32_t n = GR_MIN(s->n, MIROSTAT_RANKS);
+    double product = 0, square = 0;
+    sort_first(s, n);
+    for (int32_t i = 0; i + 1 < n && s->rank[i + 1].weight > 0; i++) {
+        double t = log((i + 2.0) / (i + 1.0)), b = log(s->rank[i].weight / s->rank[i + 1].weight);
+        product += t * b, square += t * t;
+    }
+    return square > 0 ? product / square : INFINITY;
+}
+
+void gr_candidates_mirostat(struct gr_candidates *s, double bits, int32_t n_vocab)
+{
+    double exponent = zipf_exponent(s), epsilon = exponent - 1;
+    double sum = fabs(epsilon) > 1e-9 ? (1 - pow(n_vocab, -epsilon)) / epsilon : log(n_vocab);
+    double k = pow(exp2(bits) / sum, 1 / exponent);
+    gr_candidates_top_k(s, k >= s->n ? s->n : k >= 1 ? (int32_t)k : 1);
+    normalise(s);
+}
+
+void gr_candidates_top_n_sigma(struct gr_candidates *s, double n)
+{
+    double best = -INFINITY, sum = 0, square = 0;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        best = fmax(best, s->c[i].logit), sum += s->c[i].logit;
+    double mean = sum / s->n;
+    for (int32_t i = 0; i < s->n; i++)
+        square += (s->c[i].logit - mean) * (s->c[i].logit - mean);
+    double least = best - n * sqrt(square / s->n);
+    for (int32_t i = 0; i < s->n; i++) {
+        if (s->c[i].logit >= least)
+            s->c[kept++] = s->c[i];
+    }
+    s->n = kept;
+}
+
+void gr_candidates_scale(struct gr_candidates *s, double temp)
+{
+    for (int32_t i = 0; i < s->n; i++) {
+        double x = s->c[i].logit / temp;
+        s->c[i].logit = (float)fmax(-GR_LOGIT_MAX, fmin(x, GR_LOGIT_MAX));
+    }
+}
+
+double gr_candidates_temperature(const struct gr_candidates *s, double lo, double hi,
+                                 double exponent)
+{
+    double entropy = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        entropy -= s->c[i].p > 0 ? s->c[i].p * log(s->c[i].p) : 0;
+    double share = s->n > 1 ? fmin(fmax(entropy / log(s->n), 0), 1) : 0;
+    return lo + (hi - lo) * pow(share, exponent);
+}
+
+/* The logit of probability p around the target: a parabola near it, a line far away. */
+static double adapted_logit(double p, double target)
+{
+    const double peak = 5, sharpness = 10, width = 0.3;
+    double d = fabs(p - target) / width;
+    return peak - sharpness * d * d / (1 + d);
+}
+
+void gr_candidates_adapt(struct gr_candidates *s, double target)
+{
+    double best = -INFINITY;
+    for (int32_t i = 0; i < s->n; i++) {
+        s->rank[i].weight = s->c[i].p;
+        best = fmax(best, adapted_logit(s->c[i].p, target));
+    }
+    for (int32_t i = 0; i < s->n; i++)
+        s->c[i].p = exp(adapted_logit(s->c[i].p, target) - best);
+    normalise(s);
 }
 
 int32_t gr_candidates_draw(const struct gr_candidates *s, struct gr_rng *rng)

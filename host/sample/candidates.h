@@ -11,9 +11,11 @@
 
 #include "base/rng.h"
 
+#define GR_LOGIT_MAX 1e37f
+
 struct gr_candidate {
     int32_t id;
-    float logit; /* finite */
+    float logit; /* finite, at most GR_LOGIT_MAX in magnitude once it has been edited */
     double p;    /* probability, set by gr_candidates_softmax */
 };
 
@@ -53,6 +55,34 @@ void gr_candidates_min_p(struct gr_candidates *s, double ratio);
 
 /* Keeps candidates whose surprise, -log2 p, is at most `bits`. */
 void gr_candidates_surprise(struct gr_candidates *s, double bits);
+
+/* Exclude top choices: of the candidates with p >= threshold keeps the one that ranks last. */
+void gr_candidates_xtc(struct gr_candidates *s, double threshold);
+
+/* Mirostat 1 (Basu et al. 2021): estimates the exponent of Zipf's law from the 100 candidates that
+ * rank first, and keeps the k > 0 first whose expected surprise in a vocabulary of n_vocab is
+ * `bits`. */
+void gr_candidates_mirostat(struct gr_candidates *s, double bits, int32_t n_vocab);
+
+/* These look at logits and leave p undefined. */
+
+/* Keeps the k > 0 that rank first. */
+void gr_candidates_top_k(struct gr_candidates *s, int32_t k);
+
+/* Keeps logits at least `n` standard deviations below the largest (Tang et al. 2024). */
+void gr_candidates_top_n_sigma(struct gr_candidates *s, double n);
+
+/* Divides the logits by temp > 0. */
+void gr_candidates_scale(struct gr_candidates *s, double temp);
+
+/* Returns the temperature from lo to hi >= lo that the entropy of p calls for: lo where one
+ * candidate has all, hi where all have the same. */
+double gr_candidates_temperature(const struct gr_candidates *s, double lo, double hi,
+                                 double exponent);
+
+/* Adaptive-p: replaces p by that of a draw from the candidates near `target`, and stores what it
+ * was in rank[].weight. */
+void gr_candidates_adapt(struct gr_candidates *s, double target);
 
 /* Draws a candidate with probability p and returns its index in c. */
 int32_t gr_candidates_draw(const struct gr_candidates *s, struct gr_rng *rng);

@@ -405,9 +405,24 @@ Test(sampler, refuses_hostile_parameters)
     REFUSED(penalty_repeat, NAN, "penalty_repeat");
     REFUSED(penalty_freq, INFINITY, "penalty_freq");
     REFUSED(penalty_present, NAN, "penalty_present");
-    REFUSED(mirostat, 1, "mirostat");
+    REFUSED(mirostat, 3, "mirostat");
+    REFUSED(mirostat, -1, "mirostat");
     REFUSED(mirostat_tau, NAN, "mirostat_tau");
     REFUSED(mirostat_eta, -1, "mirostat_eta");
+    REFUSED(top_n_sigma, NAN, "top_n_sigma");
+    REFUSED(xtc_probability, 1.5f, "xtc_probability");
+    REFUSED(xtc_threshold, NAN, "xtc_threshold");
+    REFUSED(dynatemp_range, INFINITY, "dynatemp_range");
+    REFUSED(dynatemp_exponent, -1, "dynatemp_exponent");
+    REFUSED(dry_multiplier, INFINITY, "dry_multiplier");
+    REFUSED(dry_base, 0.5f, "dry_base");
+    REFUSED(dry_allowed_length, -1, "dry_allowed_length");
+    REFUSED(dry_penalty_last_n, INT32_MAX, "dry_penalty_last_n");
+    REFUSED(n_dry_breakers, -1, "n_dry_breakers");
+    REFUSED(n_dry_breakers, GR_MAX_DRY_BREAKERS + 1, "n_dry_breakers");
+    REFUSED(adaptive_target, 2, "adaptive_target");
+    REFUSED(adaptive_decay, 1, "adaptive_decay");
+    REFUSED(samplers[0], '?', "no sampler has the name '?'");
     REFUSED(n_vocab, 0, "n_vocab");
     REFUSED(n_vocab, -5, "n_vocab");
     REFUSED(n_ctx, -1, "n_ctx");
@@ -430,6 +445,28 @@ Test(sampler, refuses_hostile_parameters)
     gr_sampler_free(&s);
 }
 
+/* A value that is 0, huge, tiny or in between. */
+static float wild(struct gr_rng *rng, float most)
+{
+    const float scale[] = {0, 1e-30f, 1e-3f, 0.1f, 1};
+    return scale[gr_rng_below(rng, 5)] * (float)gr_rng_double(rng) * most;
+}
+
+/* Any samplers in any order, also twice, with parameters of any size. */
+static void random_chain(struct gr_sampler_params *q, struct gr_rng *rng)
+{
+    static const char letters[] = "edskypmxta";
+    for (uint32_t i = 0, n = gr_rng_below(rng, GR_MAX_SAMPLERS); i < GR_MAX_SAMPLERS; i++)
+        q->samplers[i] = i < n ? letters[gr_rng_below(rng, 10)] : '\0';
+    q->top_n_sigma = wild(rng, 1e30f), q->xtc_probability = wild(rng, 1);
+    q->xtc_threshold = wild(rng, 0.7f), q->dynatemp_range = wild(rng, 1e6f);
+    q->dynatemp_exponent = wild(rng, 1e3f), q->dry_multiplier = wild(rng, 1e6f);
+    q->dry_base = 1 + wild(rng, 999), q->dry_allowed_length = (int32_t)gr_rng_below(rng, 4);
+    q->dry_penalty_last_n = (int32_t)gr_rng_below(rng, 20) - 1;
+    q->adaptive_target = 1 - wild(rng, 2), q->adaptive_decay = wild(rng, 0.99f);
+    q->mirostat_tau = wild(rng, 1e3f), q->mirostat_eta = wild(rng, 1e3f);
+}
+
 /* Random parameters and logits with the odd infinity: an id of a token above -inf, always. */
 Test(sampler, never_leaves_the_vocabulary)
 {
@@ -439,7 +476,9 @@ Test(sampler, never_leaves_the_vocabulary)
         q.seed = (uint64_t)turn, q.n_vocab = 1 + (int32_t)gr_rng_below(&rng, N_VOCAB);
         q.temp = gr_rng_normal(&rng) + 1, q.top_k = (int32_t)gr_rng_below(&rng, 60) - 5;
         q.top_p = (float)gr_rng_double(&rng) * 1.2f, q.min_p = (float)gr_rng_double(&rng);
-        q.typical_p = (float)gr_rng_double(&rng) * 1.5f, q.mirostat = gr_rng_below(&rng, 4) ? 0 : 2;
+        q.typical_p = (float)gr_rng_double(&rng) * 1.5f;
+        q.mirostat = gr_rng_below(&rng, 4) ? 0 : 1 + turn % 2;
+        random_chain(&q, &rng);
         q.penalty_repeat = 1 + (float)gr_rng_double(&rng), q.penalty_freq = gr_rng_normal(&rng);
         struct gr_sampler *s = open_sampler(&q);
         for (int i = 0; i < 5; i++) {
@@ -459,7 +498,7 @@ Test(sampler, never_leaves_the_vocabulary)
 Test(sampler, out_of_memory)
 {
     struct gr_sampler_params q = params();
-    q.penalty_repeat = 1.1f;
+    q.penalty_repeat = 1.1f, q.dry_multiplier = 1;
     for (uint64_t k = 1;; k++) {
         struct gr_sampler *s;
         gr_alloc_fail_at(k, 0);
@@ -467,7 +506,7 @@ Test(sampler, out_of_memory)
         gr_alloc_fail_at(0, 0);
         gr_sampler_free(&s);
         if (!rc) {
-            cr_assert_gt(k, 6);
+            cr_assert_gt(k, 12);
             return;
         }
         cr_assert_eq(rc, GR_E_NOMEM_HOST);
