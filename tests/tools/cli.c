@@ -75,7 +75,7 @@ Test(cli, help_on_a_flag)
     cr_expect(strstr(GPURUN(NULL, "help", "-ctk").out, "f32|f16|bf16|q8_0|q4_0"));
     cr_expect(strstr(GPURUN(NULL, "help", "--help").out, "commands   all"));
     cr_expect(strstr(GPURUN(NULL, "help", "--display-prompt").out, "on|off|auto"));
-    cr_expect(strstr(GPURUN(NULL, "help", "--xtc-threshold").out, "refused"));
+    cr_expect(strstr(GPURUN(NULL, "help", "--grammar-file").out, "refused"));
     cr_expect(strstr(GPURUN(NULL, "help", "-fa").out, "accepted without effect"));
     expect_exit(GPURUN(NULL, "help", "tmep"), 2, "did you mean --temp");
     expect_exit(GPURUN(NULL, "help", "--tmep"), 2, "did you mean --temp");
@@ -231,7 +231,11 @@ Test(cli, usage_errors)
     expect_exit(GPURUN(NULL, "-dr", "a/b"), 2, "-hf USER/REPO:QUANT downloads a model");
     expect_exit(GPURUN(NULL, "--dry-multiplier", "1"), 2, "not in this version");
     expect_exit(GPURUN(NULL, "tokenize", "--temp", "1"), 2, "gpurun tokenize has no flag --temp");
-    expect_exit(GPURUN(NULL, "-m", "a", "-p", "b", "c"), 2, "two model files");
+    expect_exit(GPURUN(NULL, "-m", "a", "-p", "b", "c"), 2, "the text is given by -p already");
+    expect_exit(GPURUN(NULL, "-m", "a.gguf", "b.gguf"), 2, "two model files");
+    expect_exit(GPURUN(NULL, "./Once upon", "b"), 2, "'./Once upon' was taken as the model");
+    expect_exit(GPURUN(NULL, "Once.", "b.gguf"), 2, "the model comes first");
+    expect_exit(GPURUN(NULL, "a.gguf", "Once", "upon"), 2, "one with blanks needs quotes");
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-f", "b"), 2, "leave one out");
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-gan", "3", "-gaw", "2048"), 2, "Self-Extend");
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-gan", "2", "--context-shift"), 2, "leave one out");

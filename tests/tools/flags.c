@@ -67,7 +67,7 @@ static const char *sample(const struct gr_flag *f)
     case BIAS:
         return "5-1.5";
     case STR:
-        return "x";
+        return strstr(f->names, "--samplers") ? "top_k;temp" : "x";
     case STEPS:
         return "1:2";
     case SHARES:
@@ -146,6 +146,13 @@ Test(flags, defaults)
     cr_expect(o.typical == p.typical_p && o.repeat_last_n == p.penalty_last_n);
     cr_expect(o.repeat_penalty == p.penalty_repeat && o.presence_penalty == p.penalty_present);
     cr_expect(o.frequency_penalty == p.penalty_freq && o.mirostat == p.mirostat);
+    cr_expect(o.top_n_sigma == p.top_n_sigma && o.xtc_probability == p.xtc_probability &&
+              o.xtc_threshold == p.xtc_threshold && o.dynatemp_range == p.dynatemp_range &&
+              o.dynatemp_exp == p.dynatemp_exponent && o.adaptive_target == p.adaptive_target &&
+              o.adaptive_decay == p.adaptive_decay);
+    cr_expect(o.dry_multiplier == p.dry_multiplier && o.dry_base == p.dry_base &&
+              o.dry_allowed_length == p.dry_allowed_length &&
+              o.dry_penalty_last_n == p.dry_penalty_last_n);
     cr_expect(o.mirostat_ent == p.mirostat_tau && o.mirostat_lr == p.mirostat_eta);
     cr_expect(o.grp_attn_n == 1 && o.grp_attn_w == 512 && o.batch_size == 2048 &&
               o.ubatch_size == 512);
@@ -163,15 +170,17 @@ Test(flags, values)
     struct gr_options o;
     cr_assert_eq(PARSE(&o, GR_CMD_run, "-c", "100", "-n", "-2", "--temp", "0", "-p", "-x",
                        "--no-mmap", "-s", "7", "--top-p=0.5", "-ngl", "all", "-l", "5+1.5", "-l",
-                       "6-inf", "-ctk", "q8_0", "-fa", "--rope-scaling", "yarn", "-gan", "4",
-                       "--yarn-ext-factor", "-1", "m.gguf"),
+                       "6-inf", "-l", "x-1+2e-1", "-ctk", "q8_0", "-fa", "--rope-scaling", "yarn",
+                       "-gan", "4", "--yarn-ext-factor", "-1", "m.gguf"),
                  0);
     cr_expect(o.ctx_size == 100 && o.n_predict == -2 && o.temp == 0 && !o.mmap && o.seed == 7 &&
               o.top_p == 0.5f);
     cr_expect(o.gpu_layers == INT32_MAX && o.grp_attn_n == 4 && o.yarn_ext_factor == -1);
-    cr_assert_eq(o.logit_bias.n, 2);
+    cr_assert_eq(o.logit_bias.n, 3);
     cr_expect(o.logit_bias.v[0].id == 5 && o.logit_bias.v[0].bias == 1.5f);
     cr_expect(o.logit_bias.v[1].id == 6 && o.logit_bias.v[1].bias == -INFINITY);
+    cr_expect(o.logit_bias.v[2].n_text == 3 && !memcmp(o.logit_bias.v[2].text, "x-1", 3));
+    cr_expect(o.logit_bias.v[2].bias == 0.2f && !o.logit_bias.v[0].text);
     cr_expect_str_eq(o.prompt, "-x");
     cr_expect_str_eq(o.model, "m.gguf");
     cr_expect_str_eq(o.cache_type_k, "q8_0");
@@ -197,6 +206,26 @@ Test(flags, values)
     cr_expect_str_eq(o.model, "-odd.gguf");
 }
 
+/* The model, then the text; with -m the text alone. */
+Test(flags, words)
+{
+    struct gr_options o;
+    cr_assert_eq(PARSE(&o, GR_CMD_run, "m.gguf", "Once upon", "-n", "5"), 0);
+    cr_expect_str_eq(o.model, "m.gguf");
+    cr_expect_str_eq(o.prompt, "Once upon");
+    cr_assert_eq(PARSE(&o, GR_CMD_run, "-n", "5", "Once", "-m", "m.gguf"), 0);
+    cr_expect_str_eq(o.model, "m.gguf");
+    cr_expect_str_eq(o.prompt, "Once");
+    cr_assert_eq(PARSE(&o, GR_CMD_run, "m.gguf", "-"), 0);
+    cr_expect(!o.prompt && !strcmp(o.file, "-"));
+    cr_assert_eq(PARSE(&o, GR_CMD_profile, "m.gguf", "--", "-n"), 0);
+    cr_expect_str_eq(o.prompt, "-n");
+    cr_assert_eq(PARSE(&o, GR_CMD_run, "m.gguf", "-r", "a", "--stop", "b"), 0);
+    cr_assert_eq(o.stop.n, 2);
+    cr_expect_str_eq(o.stop.v[1], "b");
+    gr_options_fini(&o);
+}
+
 Test(flags, bad_values)
 {
     static const char *const bad[][2] = {{"-c", "x"},         {"-c", ""},
@@ -210,8 +239,8 @@ Test(flags, bad_values)
                                          {"--temp", "1e9"},   {"--min-p", "2"},
                                          {"-ctk", "q6_k"},    {"-ctk", "f16|bf16"},
                                          {"-ctk", ""},        {"-l", "5"},
-                                         {"-l", "x+1"},       {"-l", "5+nan"},
-                                         {"-l", "-5+1"},      {"-l", "99999999999999+1"},
+                                         {"-l", "+1"},        {"-l", "5+nan"},
+                                         {"-l", "Hello-"},    {"-l", "99999999999999+1"},
                                          {"--nvtx", "on"},    {"-t", "513"},
                                          {"-gan", "0"},       {"--mirostat", "3"},
                                          {"--top-p", "-1"},   {"--ids", "1"},
@@ -227,8 +256,10 @@ Test(flags, bad_values)
     }
     struct gr_options o;
     cr_expect_eq(PARSE(&o, GR_CMD_run, "-n"), GR_EXIT_USAGE);
-    cr_expect_eq(PARSE(&o, GR_CMD_run, "a", "b"), GR_EXIT_USAGE);
-    cr_expect_eq(PARSE(&o, GR_CMD_run, "-m", "a", "b"), GR_EXIT_USAGE);
+    cr_expect_eq(PARSE(&o, GR_CMD_run, "a", "b", "c"), GR_EXIT_USAGE);
+    cr_expect_eq(PARSE(&o, GR_CMD_run, "-m", "a", "b.gguf"), GR_EXIT_USAGE);
+    cr_expect_eq(PARSE(&o, GR_CMD_run, "-m", "a", "-p", "b", "c"), GR_EXIT_USAGE);
+    cr_expect_eq(PARSE(&o, GR_CMD_embed, "a", "b"), GR_EXIT_USAGE);
     cr_expect_eq(PARSE(&o, GR_CMD_quantize, "a", "b"), GR_EXIT_USAGE);
     cr_expect_eq(PARSE(&o, GR_CMD_bench, "-p", "1,,2"), GR_EXIT_USAGE);
     gr_options_fini(&o);

@@ -57,6 +57,7 @@ static int check_pairs(const struct gr_options *o)
          "--json-schema", "both say what may be written"},
         {o->ignore_eos && (o->grammar || o->grammar_file || o->json_schema || o->json_schema_file),
          "--ignore-eos", "a grammar", "both say when the text ends"},
+        {o->samplers && o->sampler_seq, "--samplers", "--sampler-seq", "both give the samplers"},
         {o->leave_output_tensor && o->output_tensor_type, "--leave-output-tensor",
          "--output-tensor-type", "are about the same matrix"},
     };
@@ -82,9 +83,28 @@ static int check_group(struct gr_options *o)
     return GR_EXIT_USAGE;
 }
 
+/* Checks --samplers and --sampler-seq by a sampler of one token. */
+static int check_order(const struct gr_options *o)
+{
+    struct gr_sampler_params p = gr_sampler_params_default();
+    struct gr_sampler *s = NULL;
+    int status = o->samplers ? gr_sampler_letters(o->samplers, p.samplers) : 0;
+    if (o->sampler_seq)
+        snprintf(p.samplers, sizeof p.samplers, "%s", o->sampler_seq);
+    if (o->sampler_seq && strlen(o->sampler_seq) >= sizeof p.samplers)
+        memset(p.samplers, 't', sizeof p.samplers); /* too many */
+    p.n_vocab = 1;
+    if (!status)
+        status = gr_sampler_new(&s, &p);
+    gr_sampler_free(&s);
+    return status ? gr_say_status(status) : 0;
+}
+
 int gr_options_check(struct gr_options *o)
 {
     int rc = check_pairs(o);
+    if (!rc && (o->samplers || o->sampler_seq))
+        rc = check_order(o);
     if (o->prompt && !strcmp(o->prompt, "-"))
         o->prompt = NULL, o->file = "-";
     return rc ? rc : check_group(o);
@@ -111,6 +131,8 @@ static void tell_repeated(const struct gr_options *o)
 static void tell_idle(const struct gr_options *o)
 {
     bool filters = GIVEN(top_k) || GIVEN(typical) || GIVEN(top_p) || GIVEN(min_p);
+    bool dry = GIVEN(dry_base) || GIVEN(dry_allowed_length) || GIVEN(dry_penalty_last_n) ||
+               GIVEN(dry_breaker);
     bool cpu = o->device && (!strcasecmp(o->device, "cpu") || !strcasecmp(o->device, "none"));
     const struct {
         bool idle;
@@ -119,9 +141,15 @@ static void tell_idle(const struct gr_options *o)
         {GIVEN(keep) && !o->context_shift, "--keep", "without --context-shift"},
         {GIVEN(grp_attn_w) && o->grp_attn_n == 1, "-gaw", "without -gan"},
         {GIVEN(grp_attn_mode) && o->grp_attn_n == 1, "--grp-attn-mode", "without -gan"},
-        {GIVEN(mirostat_ent) && !o->mirostat, "--mirostat-ent", "without --mirostat 2"},
-        {GIVEN(mirostat_lr) && !o->mirostat, "--mirostat-lr", "without --mirostat 2"},
-        {filters && o->mirostat, "--top-k, --typical, --top-p or --min-p", "with --mirostat 2"},
+        {GIVEN(mirostat_ent) && !o->mirostat, "--mirostat-ent", "without --mirostat 1 or 2"},
+        {GIVEN(mirostat_lr) && !o->mirostat, "--mirostat-lr", "without --mirostat 1 or 2"},
+        {filters && o->mirostat, "--top-k, --typical, --top-p or --min-p", "with --mirostat"},
+        {dry && o->dry_multiplier <= 0, "--dry-base or another flag of DRY",
+         "without --dry-multiplier"},
+        {GIVEN(dynatemp_exp) && o->dynatemp_range <= 0, "--dynatemp-exp",
+         "without --dynatemp-range"},
+        {GIVEN(adaptive_decay) && o->adaptive_target < 0, "--adaptive-decay",
+         "without --adaptive-target"},
         {GIVEN(main_gpu) && strcmp(o->split_mode, "none") != 0, "-mg", "without -sm none"},
         {GIVEN(op_offload_min) && !o->op_offload, "--op-offload-min", "with --no-op-offload"},
         {GIVEN(threshold) && !o->compare, "--threshold", "without --compare"},

@@ -342,26 +342,45 @@ static const char *add_string(struct gr_str_list *list, const char *text)
     return NULL;
 }
 
-/* Parses "15043+1", "15043-0.5", "15043-inf". */
+/* Parses "+1", "-0.5", "-inf". */
+static bool read_bias(const char *text, float *bias)
+{
+    double x;
+    if (*text != '+' && *text != '-')
+        return false;
+    if (!strcmp(text + 1, "inf"))
+        x = *text == '-' ? -INFINITY : INFINITY;
+    else if (!read_real(text, &x))
+        return false;
+    *bias = (float)x;
+    return true;
+}
+
+/* Parses "15043+1", "15043-inf", or a text and the first sign that a number follows to the end:
+ * "Hello-0.5". */
 static const char *set_bias(struct gr_bias_list *list, const char *text)
 {
-    static const char form[] = "ID+X, ID-X or ID-inf";
+    static const char form[] = "ID+X, ID-X, ID-inf or TEXT+X";
+    struct gr_bias b = {.id = -1};
     char id[16];
     int64_t token;
-    double x;
-    size_t n = strspn(text, "0123456789");
+    size_t n = strspn(text, "0123456789"), at = n > 0 ? n : 1;
     snprintf(id, sizeof id, "%.*s", (int)(n < 15 ? n : 15), text);
-    if ((text[n] != '+' && text[n] != '-') || !read_integer(id, 0, INT32_MAX, &token))
+    while (*text && text[at] && !read_bias(text + at, &b.bias))
+        at++;
+    if (!*text || !text[at])
         return form;
-    if (!strcmp(text + n + 1, "inf"))
-        x = text[n] == '-' ? -INFINITY : INFINITY;
-    else if (!read_real(text + n, &x))
+    if (at != n)
+        b.text = text, b.n_text = at;
+    else if (!read_integer(id, 0, INT32_MAX, &token))
         return form;
-    struct gr_logit_bias *v = realloc(list->v, ((size_t)list->n + 1) * sizeof *v);
+    else
+        b.id = (int32_t)token;
+    struct gr_bias *v = realloc(list->v, ((size_t)list->n + 1) * sizeof *v);
     if (!v)
         return "more memory for it";
     list->v = v;
-    v[list->n++] = (struct gr_logit_bias){(int32_t)token, (float)x};
+    v[list->n++] = b;
     return NULL;
 }
 

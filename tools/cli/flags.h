@@ -71,8 +71,15 @@ struct gr_str_list {
     const char **v; /* [n], then NULL; freed by gr_options_fini */
     int32_t n;
 };
+/* Bias of a token, or of those of a text. */
+struct gr_bias {
+    const char *text; /* [n_text], in the command line; NULL: token `id` */
+    size_t n_text;
+    int32_t id;
+    float bias;
+};
 struct gr_bias_list {
-    struct gr_logit_bias *v; /* freed by gr_options_fini */
+    struct gr_bias *v; /* freed by gr_options_fini */
     int32_t n;
 };
 #define GR_TYPE_STR const char * /* NULL when not given */

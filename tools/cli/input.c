@@ -65,9 +65,7 @@ static int hex(char c)
     return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
 }
 
-/* Replaces \n \r \t \' \" \\ and \xHH in place; other escapes stay as they are. Returns the
- * length. */
-static size_t unescape(char *s)
+size_t gr_unescape(char *s)
 {
     static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
     char *out = s, *start = s;
@@ -124,6 +122,6 @@ int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given
     *text = strdup(*given ? o->prompt : "");
     if (!*text)
         return gr_say_no_memory();
-    *n = o->escape ? unescape(*text) : strlen(*text);
+    *n = o->escape ? gr_unescape(*text) : strlen(*text);
     return 0;
 }

@@ -14,6 +14,9 @@ int gr_read_all(const char *path, char **data, size_t *n);
  * without any. Escapes in -p are replaced. *given: there was a text. 0 or an exit code, after
  * printing the error. */
 int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given);
+/* Replaces \n \r \t \' \" \\ and \xHH in place; other escapes stay as they are. Returns the
+ * length. */
+size_t gr_unescape(char *s);
 /* Warns once when standard input has text that is unused because the flags name another. For a pipe
  * this is known only after its writer has written, so call it at the end of a command too. */
 void gr_warn_unread(const struct gr_options *o);

@@ -313,7 +313,7 @@ static int unexpected(const struct gr_options *o, const char *arg)
 static int take_model(struct gr_options *o, const char *model)
 {
     if (o->model != model) {
-        gr_say_error("two model files, '%s' and '%s'; a prompt needs -p before it", o->model,
+        gr_say_error("two model files, '%s' and '%s'; text to continue is given by -p", o->model,
                      o->arg[0]);
         return GR_EXIT_USAGE;
     }
@@ -321,14 +321,63 @@ static int take_model(struct gr_options *o, const char *model)
     return 0;
 }
 
+/* Finds the flag with this field. */
+static const struct gr_flag *flag_of(size_t field)
+{
+    const struct gr_flag *f = gr_flags;
+    while (f->offset != field || !f->names)
+        f++;
+    return f;
+}
+
+static bool is_model_name(const char *word)
+{
+    size_t n = strlen(word);
+    return n > 5 && !strcasecmp(word + n - 5, ".gguf");
+}
+
+/* Takes the arguments of gpurun run: the model unless -m gives it, and the text unless -p, -f or
+ * --stdin do. Leaves the model as the only one. */
+static int take_words(struct gr_options *o)
+{
+    bool has_model = o->given.model.by_flag, has_text = o->prompt || o->file || o->from_stdin;
+    bool model_first = o->n_args && (!has_model || is_model_name(o->arg[0]));
+    const char *text = o->n_args > model_first ? o->arg[model_first] : NULL;
+    if (text && model_first && is_model_name(text) && !is_model_name(o->arg[0])) {
+        gr_say_error("'%s' was taken as the model and '%s' as the text: the model comes first",
+                     o->arg[0], text);
+        return GR_EXIT_USAGE;
+    }
+    if (model_first && strpbrk(o->arg[0], " \n") && access(o->arg[0], F_OK) != 0) {
+        gr_say_error("'%s' was taken as the model, and there is no such file; -p \"...\" gives the "
+                     "text without one",
+                     o->arg[0]);
+        return GR_EXIT_USAGE;
+    }
+    if (text && has_text) {
+        gr_say_error("'%s' is one word too many: the text is given by %s already", text,
+                     o->prompt ? "-p"
+                     : o->file ? "-f"
+                               : "--stdin");
+        return GR_EXIT_USAGE;
+    }
+    if (o->n_args > model_first + 1) {
+        gr_say_error("'%s' is one word too many: '%s' is the text; one with blanks needs quotes",
+                     o->arg[model_first + 1], text);
+        return GR_EXIT_USAGE;
+    }
+    o->n_args = model_first;
+    if (text)
+        (void)set_value(o, flag_of(offsetof(struct gr_options, prompt)), text, false, BY_FLAG);
+    return 0;
+}
+
 /* Adds the arguments of gpurun bench to the models of -m; checks that each exists. */
 static int take_models(struct gr_options *o)
 {
-    const struct gr_flag *f = gr_flags;
+    const struct gr_flag *f = flag_of(offsetof(struct gr_options, models));
     const char *want = NULL;
     int rc = 0;
-    while (f->offset != offsetof(struct gr_options, models))
-        f++;
     for (int i = 0; i < o->n_args && !want; i++)
         want = set_value(o, f, o->arg[i], false, BY_FLAG);
     if (want) {
@@ -390,6 +439,8 @@ int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, ch
         else
             rc = unexpected(o, argv[i]);
     }
+    if (!rc && (command == GR_CMD_run || command == GR_CMD_profile))
+        rc = take_words(o);
     if (!rc && !o->help)
         rc = gr_options_check(o);
     return rc ? rc : check_arguments(o, model);

@@ -1,11 +1,9 @@
 /* gpurun run: continues a prompt; the text goes to stdout. */
 #include "run.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -196,61 +194,6 @@ static int print_size(struct run *r)
     return rc ? rc : gr_print_size(r->o, r->model, &p);
 }
 
-/* Lists the biases of -l and, with --ignore-eos, -inf for every token that ends a text. */
-static int ban_ends(const struct run *r, struct gr_bias_list *list)
-{
-    struct gr_logit_bias *v =
-        malloc(((size_t)r->o->logit_bias.n + (size_t)r->info.n_vocab) * sizeof *v);
-    if (!v) {
-        gr_say_error("no memory for --ignore-eos");
-        return 5;
-    }
-    for (int32_t i = 0; i < r->o->logit_bias.n; i++)
-        v[i] = r->o->logit_bias.v[i];
-    *list = (struct gr_bias_list){v, r->o->logit_bias.n};
-    for (int32_t id = 0; r->o->ignore_eos && id < r->info.n_vocab; id++) {
-        if (gr_text_is_eog(r->model, id))
-            v[list->n++] = (struct gr_logit_bias){id, -INFINITY};
-    }
-    return 0;
-}
-
-static int open_sampler(struct run *r)
-{
-    const struct gr_options *o = r->o;
-    struct gr_bias_list bias;
-    int rc = ban_ends(r, &bias);
-    if (rc)
-        return rc;
-    r->seed = (uint64_t)o->seed;
-    if (o->seed < 0 && getrandom(&r->seed, 4, 0) == 4)
-        r->seed &= 0xffffffff;
-    struct gr_sampler_params p = {
-        .seed = r->seed,
-        .temp = o->temp,
-        .top_k = o->top_k,
-        .top_p = o->top_p,
-        .min_p = o->min_p,
-        .typical_p = o->typical,
-        .penalty_last_n = o->repeat_last_n,
-        .penalty_repeat = o->repeat_penalty,
-        .penalty_freq = o->frequency_penalty,
-        .penalty_present = o->presence_penalty,
-        .mirostat = o->mirostat,
-        .mirostat_tau = o->mirostat_ent,
-        .mirostat_eta = o->mirostat_lr,
-        .logit_bias = bias.v,
-        .n_logit_bias = bias.n,
-        .n_vocab = r->info.n_vocab,
-        .n_ctx = r->n_ctx,
-    };
-    rc = gr_sampler_new(&r->sampler, &p);
-    free(bias.v);
-    if (!rc)
-        rc = gr_detok_new(&r->detok, r->model, o->special);
-    return rc ? gr_say_status(rc) : 0;
-}
-
 /* ---- running ---- */
 
 /* Decodes n tokens after n_past. next: a token follows, which a GPU draws where it can; otherwise
@@ -402,12 +345,16 @@ static int write_token(struct run *r, int32_t *id, bool *ended)
     }
     rc = gr_sampler_accept(r->sampler, *id);
     r->n_gen++;
-    *ended = gr_text_is_eog(r->model, *id);
-    if (*ended)
+    if (gr_text_is_eog(r->model, *id))
         r->stop = STOP_EOS;
-    if (!rc)
+    *ended = gr_run_is_stop(r, *id);
+    if (!rc && !*ended)
         rc = gr_detok_push(r->detok, *id, &p, &n);
-    return rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
+    if (rc)
+        return gr_say_status(rc);
+    rc = *ended ? 0 : gr_run_put_text(r, p, n);
+    *ended = r->stop != STOP_LENGTH;
+    return rc;
 }
 
 static int generate(struct run *r)
@@ -450,7 +397,8 @@ static int flush_text(struct run *r)
     const char *p;
     size_t n;
     int rc = gr_detok_flush(r->detok, &p, &n);
-    return rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
+    rc = rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
+    return rc ? rc : gr_run_end_text(r);
 }
 
 /* ---- the command ---- */
@@ -462,7 +410,9 @@ static int prepare(struct run *r)
     if (!rc)
         rc = open_session(r);
     if (!rc)
-        rc = open_sampler(r);
+        rc = gr_run_open_sampler(r);
+    if (!rc)
+        rc = gr_run_open_stops(r);
     if (rc)
         return rc;
     if (r->o->verbose_prompt)
@@ -574,6 +524,7 @@ int gr_tool_run(const struct gr_options *o)
             rc = write_text(&r);
     }
     gr_catch_interrupts(NULL);
+    gr_run_close_stops(&r);
     gr_detok_free(&r.detok);
     gr_sampler_free(&r.sampler);
     gr_grammar_state_free(&r.grammar);

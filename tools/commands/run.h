@@ -6,7 +6,16 @@
 #include "prompt_cache.h"
 
 /* Reason for the end of the text. */
-enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED, STOP_ERROR };
+enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED, STOP_ERROR, STOP_STRING };
+
+/* The strings of --stop. */
+struct run_stops {
+    char **text; /* [n], their escapes replaced */
+    size_t *n_text;
+    int32_t *token; /* [n] the control token that the string names, or -1 */
+    int32_t n, found;
+    struct gr_stop *match; /* NULL: there are none */
+};
 
 struct run {
     const struct gr_options *o;
@@ -17,6 +26,7 @@ struct run {
     struct gr_grammar_state *grammar; /* NULL: none */
     bool drawn;                       /* a GPU has drawn the token after the last batch */
     struct gr_detok *detok;
+    struct run_stops stops;
     struct gr_length length;      /* context and Self-Extend */
     struct gr_self_extend extend; /* state of Self-Extend's classic mode */
     struct gr_prompt_cache cache;
@@ -34,6 +44,7 @@ struct run {
     char *json;                      /* collected text of --json */
     size_t n_json, cap_json;
     uint64_t seed;
+    float temp; /* of the sampler */
     int32_t n_gen;
     enum stop stop;
     double start, load_s, prompt_s, first_s,
@@ -44,9 +55,18 @@ struct run {
  * an exit code, after printing the error. */
 int gr_open_grammar(const struct gr_options *o, const struct gr_model *model,
                     struct gr_grammar_state **state);
-/* Writes the next n bytes of the text to stdout or the JSON. Returns 0 or an exit code, after
- * printing the error. */
+/* Writes the next n bytes of the text to stdout or the JSON, up to a stop string: stop is
+ * STOP_STRING then. Returns 0 or an exit code, after printing the error. */
 int gr_run_put_text(struct run *r, const char *p, size_t n);
+/* Writes what is held back for a stop string. */
+int gr_run_end_text(struct run *r);
+/* Prepares the strings of --stop. Returns 0 or an exit code, after printing the error. */
+int gr_run_open_stops(struct run *r);
+void gr_run_close_stops(struct run *r);
+/* Returns whether a token is one that --stop names; stop is STOP_STRING then. */
+bool gr_run_is_stop(struct run *r, int32_t id);
+/* Makes the sampler and the detokenizer. Returns 0 or an exit code, after printing the error. */
+int gr_run_open_sampler(struct run *r);
 /* Writes the prompt before the text, if enabled. */
 void gr_run_show_prompt(struct run *r);
 /* Lists the prompt's tokens on stderr (--verbose-prompt). */

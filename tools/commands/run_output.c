@@ -12,9 +12,10 @@
 #include "tools/cli/json.h"
 #include "tools/cli/say.h"
 
-static const char *const stop_name[] = {"length", "eos", "context", "interrupted", "error"};
+static const char *const stop_name[] = {"length",      "eos",   "context",
+                                        "interrupted", "error", "string"};
 
-int gr_run_put_text(struct run *r, const char *p, size_t n)
+static int write_text(struct run *r, const char *p, size_t n)
 {
     if (!n)
         return 0;
@@ -34,6 +35,28 @@ int gr_run_put_text(struct run *r, const char *p, size_t n)
     memcpy(r->json + r->n_json, p, n);
     r->n_json += n;
     return 0;
+}
+
+int gr_run_put_text(struct run *r, const char *p, size_t n)
+{
+    if (r->stops.match) {
+        int32_t found;
+        int rc = gr_stop_push(r->stops.match, p, n, &p, &n, &found);
+        if (rc)
+            return gr_say_status(rc);
+        if (found >= 0 && r->stop != STOP_STRING)
+            r->stop = STOP_STRING, r->stops.found = found;
+    }
+    return write_text(r, p, n);
+}
+
+int gr_run_end_text(struct run *r)
+{
+    const char *p = "";
+    size_t n = 0;
+    if (r->stops.match)
+        gr_stop_flush(r->stops.match, &p, &n);
+    return write_text(r, p, n);
 }
 
 static bool use_color(const struct gr_options *o)
@@ -99,7 +122,7 @@ void gr_run_say_summary(const struct run *r)
         return;
     if (per_token > 0)
         snprintf(gen, sizeof gen, " %.1f t/s (%.2f ms/tok)", 1 / per_token, 1e3 * per_token);
-    if (r->o->temp > 0 && r->o->seed < 0)
+    if (r->temp > 0 && r->o->seed < 0)
         snprintf(seed, sizeof seed, " | seed %llu", (unsigned long long)r->seed);
     if (r->n_gen > 0)
         snprintf(first, sizeof first, " | ttft %.0f ms", 1e3 * r->first_s);
@@ -120,6 +143,10 @@ static char *json_line(const struct run *r)
         "seed", (json_int_t)r->seed, "gpu_layers", r->info.n_gpu_layers, "stages",
         gr_stages_json(r->session), "timings", "prompt_tok_s", prompt_speed(r), "gen_tok_s",
         rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
+    if (r->stop == STOP_STRING)
+        (void)json_object_set_new(
+            o, "stop_string",
+            json_stringn(r->stops.text[r->stops.found], r->stops.n_text[r->stops.found]));
     bool whole = o && (r->stop != STOP_ERROR ||
                        !json_object_set_new(o, "error", json_string(gr_say_last_error())));
     char *line = whole ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
