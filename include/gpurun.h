@@ -26,6 +26,7 @@
 #include "gr/grammar.h"
 #include "gr/model_params.h"
 #include "gr/prompt.h"
+#include "gr/sampling.h"
 #include "gr/status.h"
 
 #ifdef __cplusplus
@@ -597,79 +598,6 @@ GR_API int gr_session_spans(struct gr_session *s, gr_span_fn *fn, void *user);
 /* Starts or ends the recording of a waiting profiler (nsys --capture-range=cudaProfilerApi). */
 GR_API int gr_session_profile(struct gr_session *s, bool on);
 
-/* ---- sampling ---- */
-
-struct gr_logit_bias {
-    int32_t id;
-    float bias; /* -INFINITY bans the token */
-};
-
-/* A chain of samplers reduces the candidates and changes their logits, one after the other in the
- * order of `samplers`; then a candidate is drawn. */
-#define GR_MAX_SAMPLERS 32
-#define GR_MAX_DRY_BREAKERS 64
-#define GR_MAX_DRY_BREAKER_BYTES 40
-struct gr_sampler_params {
-    uint64_t seed;
-    float temp;            /* <= 0: the largest logit, of equal ones that of the lowest id */
-    int32_t top_k;         /* <= 0: off */
-    float top_p;           /* >= 1: off */
-    float min_p;           /* 0: off */
-    float typical_p;       /* >= 1: off */
-    float top_n_sigma;     /* logits at most so many standard deviations below the largest; <= 0:
-                              off */
-    float xtc_probability; /* of leaving out all but the last of the likely tokens; 0: off */
-    float xtc_threshold;   /* probability that makes a token likely; > 0.5: off */
-    float dynatemp_range;  /* > 0: the entropy chooses a temperature from temp - range to temp +
-                              range */
-    float dynatemp_exponent;
-    int32_t penalty_last_n; /* tokens that penalties look back; 0: off, -1: the context size */
-    float penalty_repeat;   /* 1: off */
-    float penalty_freq, penalty_present; /* 0: off */
-    /* DRY lowers logits by dry_multiplier (0: off) * dry_base ^ (n - dry_allowed_length), for a
-     * token that continues a repetition of n tokens, dry_allowed_length or more, within the last
-     * dry_penalty_last_n (-1: the context size). */
-    float dry_multiplier, dry_base;
-    int32_t dry_allowed_length, dry_penalty_last_n;
-    const char *const *dry_breakers; /* texts that repetitions are not followed across */
-    int32_t n_dry_breakers;
-    const struct gr_model *model; /* whose tokens have these texts; NULL: there are no breakers */
-    float adaptive_target;        /* probability of the tokens drawn, on average; < 0: off */
-    float adaptive_decay;         /* of that average, 0 to 0.99 */
-    int32_t mirostat; /* 1 or 2: instead of the samplers other than penalties, DRY and temperature;
-                         0: off */
-    float mirostat_tau, mirostat_eta;
-    const struct gr_logit_bias *logit_bias;
-    int32_t n_logit_bias;
-    char samplers[GR_MAX_SAMPLERS]; /* letters, zero-terminated: e penalties, d DRY, s top-n-sigma,
-                                       k top-k, y typical, p top-p, m min-p, x XTC, t temperature, a
-                                       adaptive-p, which is always the last; others are off */
-    int32_t n_vocab, n_ctx;         /* of the model and the session */
-};
-/* Temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, others off; "edskypmxta"; breakers newline,
- * colon, quote and asterisk. */
-GR_API struct gr_sampler_params gr_sampler_params_default(void);
-/* Sets the parameters that the model's file has values for (general.sampling); those that are out
- * of range are logged and ignored. Returns the number of parameters set. */
-GR_API int32_t gr_model_sampling(const struct gr_model *model, struct gr_sampler_params *params);
-/* Letters of the samplers in a list of names, "top_k;temperature"; GR_E_INVALID: unknown, or too
- * many. */
-GR_API int gr_sampler_letters(const char *names, char letters[GR_MAX_SAMPLERS]);
-GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
-/* Samples an id from logits [n_vocab], left unchanged. GR_E_CHECK: one is NaN, or all are -inf. */
-GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);
-/* Records a token of the text, prompt tokens included, for penalties, DRY and adaptive-p; a grammar
- * that is set moves on by it. GR_E_INVALID: no such token, or one that the grammar does not allow.
- */
-GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
-GR_API void gr_sampler_free(struct gr_sampler **s);
-
-/* Limits the tokens that are drawn to those that `state` allows (gr/grammar.h; NULL: no longer),
- * and lets gr_sampler_accept move it on; from the next call on, so tokens of a prompt that the
- * grammar does not describe are accepted before. The caller keeps the state and may copy another
- * one to it between draws. GR_E_INVALID: of another vocabulary. */
-GR_API int gr_sampler_set_grammar(struct gr_sampler *s, struct gr_grammar_state *state);
-
 /* ---- several processes ---- */
 
 /* A world is the set of processes started by mpirun or srun that run models together; each is a
@@ -793,4 +721,5 @@ GR_API int gr_merge_file(const char *in, const char *out, bool overwrite);
 #ifdef __cplusplus
 }
 #endif
+
 #endif

@@ -23,7 +23,7 @@ struct gr_dry {
 
 int gr_breakers_add(struct gr_breakers *b, const int32_t *token, int32_t n)
 {
-    int rc = gr_vec_append(&b->tail, token + 1, (size_t)n - 1, sizeof *token);
+    int rc = n > 1 ? gr_vec_append(&b->tail, token + 1, (size_t)n - 1, sizeof *token) : 0;
     struct gr_breaker *item = rc ? NULL : gr_vec_push(&b->item, sizeof *item);
     if (!item)
         return GR_E_NOMEM_HOST;

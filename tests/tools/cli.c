@@ -50,7 +50,7 @@ Test(cli, help_fits_the_screen)
     static const char *const topics[] = {"all",    "text",   "sampling", "memory", "rope",
                                          "output", "absent", "run",      "bench"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
-        expect_screen(GPURUN(NULL, "help", topics[i]), 400);
+        expect_screen(GPURUN(NULL, "help", topics[i]), 450);
     expect_screen(GPURUN(NULL, "help", "quantize"), 100);
     expect_screen(GPURUN(NULL, "tokenize", "--help"), 60);
     expect_exit(GPURUN(NULL, "help", "samplin"), 2, "no help on 'samplin': did you mean sampling");
@@ -75,7 +75,7 @@ Test(cli, help_on_a_flag)
     cr_expect(strstr(GPURUN(NULL, "help", "-ctk").out, "f32|f16|bf16|q8_0|q4_0"));
     cr_expect(strstr(GPURUN(NULL, "help", "--help").out, "commands   all"));
     cr_expect(strstr(GPURUN(NULL, "help", "--display-prompt").out, "on|off|auto"));
-    cr_expect(strstr(GPURUN(NULL, "help", "--grammar-file").out, "refused"));
+    cr_expect(strstr(GPURUN(NULL, "help", "--mmproj").out, "refused"));
     cr_expect(strstr(GPURUN(NULL, "help", "-fa").out, "accepted without effect"));
     expect_exit(GPURUN(NULL, "help", "tmep"), 2, "did you mean --temp");
     expect_exit(GPURUN(NULL, "help", "--tmep"), 2, "did you mean --temp");
@@ -229,7 +229,7 @@ Test(cli, usage_errors)
     expect_exit(GPURUN(NULL, "-n"), 2, "-n needs a value");
     expect_exit(GPURUN(NULL, "-hf", "a"), 2, "USER/REPO or USER/REPO:QUANT is expected");
     expect_exit(GPURUN(NULL, "-dr", "a/b"), 2, "-hf USER/REPO:QUANT downloads a model");
-    expect_exit(GPURUN(NULL, "--dry-multiplier", "1"), 2, "not in this version");
+    expect_exit(GPURUN(NULL, "--mlock"), 2, "not in this version");
     expect_exit(GPURUN(NULL, "tokenize", "--temp", "1"), 2, "gpurun tokenize has no flag --temp");
     expect_exit(GPURUN(NULL, "-m", "a", "-p", "b", "c"), 2, "the text is given by -p already");
     expect_exit(GPURUN(NULL, "-m", "a.gguf", "b.gguf"), 2, "two model files");

@@ -216,6 +216,8 @@ Test(flags, words)
     cr_assert_eq(PARSE(&o, GR_CMD_run, "-n", "5", "Once", "-m", "m.gguf"), 0);
     cr_expect_str_eq(o.model, "m.gguf");
     cr_expect_str_eq(o.prompt, "Once");
+    cr_assert_eq(PARSE(&o, GR_CMD_run, "-hf", "user/repo", "Once"), 0);
+    cr_expect(!o.model && !strcmp(o.prompt, "Once"));
     cr_assert_eq(PARSE(&o, GR_CMD_run, "m.gguf", "-"), 0);
     cr_expect(!o.prompt && !strcmp(o.file, "-"));
     cr_assert_eq(PARSE(&o, GR_CMD_profile, "m.gguf", "--", "-n"), 0);

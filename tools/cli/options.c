@@ -336,11 +336,13 @@ static bool is_model_name(const char *word)
     return n > 5 && !strcasecmp(word + n - 5, ".gguf");
 }
 
-/* Takes the arguments of gpurun run: the model unless -m gives it, and the text unless -p, -f or
- * --stdin do. Leaves the model as the only one. */
+/* Takes the arguments of gpurun run: the model unless -m, -hf or -mu gives it, and the text unless
+ * -p, -f or --stdin do. Leaves the model as the only one. */
 static int take_words(struct gr_options *o)
 {
-    bool has_model = o->given.model.by_flag, has_text = o->prompt || o->file || o->from_stdin;
+    bool has_model =
+        o->given.model.by_flag || o->given.hf_repo.by_flag || o->given.model_url.by_flag;
+    bool has_text = o->prompt || o->file || o->from_stdin;
     bool model_first = o->n_args && (!has_model || is_model_name(o->arg[0]));
     const char *text = o->n_args > model_first ? o->arg[model_first] : NULL;
     if (text && model_first && is_model_name(text) && !is_model_name(o->arg[0])) {

@@ -140,6 +140,7 @@ static int choose_params(struct run *r, struct gr_session_params *p)
     *p = gr_session_options(r->o);
     if (r->cache.path && !p->n_rollback)
         p->n_rollback = 1; /* a prompt completely in the file must run its last token again */
+    gr_run_draft_params(r, p);
     int rc = gr_length_choose(&r->length, r->o, r->model, r->n_prompt, p);
     const struct gr_length *l = &r->length;
     r->n_ctx = l->n_ctx;
@@ -202,8 +203,8 @@ static int print_size(struct run *r)
 static int decode(struct run *r, const int32_t *ids, int32_t n, bool next)
 {
     struct gr_batch batch = {.n_tok = n, .token = ids};
-    r->drawn =
-        next && r->info.n_gpu_layers > 0 && gr_session_set_sampler(r->session, 0, r->sampler) == 0;
+    r->drawn = next && !r->draft && r->info.n_gpu_layers > 0 &&
+               gr_session_set_sampler(r->session, 0, r->sampler) == 0;
     int rc = r->drawn ? 0 : gr_session_set_sampler(r->session, 0, NULL);
     if (!rc)
         rc = gr_decode_begin(r->session, &batch);
@@ -265,6 +266,8 @@ static int accept_prompt(struct run *r)
     int rc = 0;
     for (size_t i = 0; i < r->n_prompt && !rc; i++)
         rc = gr_sampler_accept(r->sampler, r->prompt[i]);
+    if (!rc && r->draft)
+        rc = gr_draft_accept(r->draft, r->prompt, r->n_prompt);
     return rc ? rc : gr_sampler_set_grammar(r->sampler, r->grammar);
 }
 
@@ -319,75 +322,112 @@ static int read_profile_steps(struct run *r)
     return GR_EXIT_USAGE;
 }
 
-/* Starts or stops the profiler before the current token of the generation. */
+/* Starts or stops the profiler before the next token of the generation. */
 static int profile_step(struct run *r)
 {
-    if (r->n_gen != r->profile_from && r->n_gen != r->profile_to)
+    bool wanted = r->n_gen >= r->profile_from && r->n_gen < r->profile_to;
+    if (wanted == r->profiling)
         return 0;
-    return gr_session_profile(r->session, r->n_gen == r->profile_from);
+    r->profiling = wanted;
+    return gr_session_profile(r->session, wanted);
 }
 
-/* Picks the next token and writes it; *ended: it ends the text. 0 or an exit code, after printing
- * the error. */
-static int write_token(struct run *r, int32_t *id, bool *ended)
+/* Writes a token; *ended: it ends the text. 0 or an exit code, after printing the error. */
+static int write_token(struct run *r, int32_t id, bool *ended)
 {
     const char *p;
     size_t n;
+    int rc = 0;
+    r->n_gen++;
+    if (gr_text_is_eog(r->model, id))
+        r->stop = STOP_EOS;
+    if (!gr_run_is_stop(r, id)) {
+        rc = gr_detok_push(r->detok, id, &p, &n);
+        rc = rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
+    }
+    *ended = r->stop != STOP_LENGTH || r->n_gen == r->o->n_predict;
+    return rc;
+}
+
+/* Prints why no token could be picked; returns the exit code. */
+static int say_no_pick(void)
+{
+    bool logits = !strncmp(gr_error_message(), "non-finite", 10);
+    gr_say_error("%s%s", gr_error_message(),
+                 logits ? "; the weights or the cache hold values that are not finite, and "
+                          "--check-tensors names such weights"
+                        : "");
+    return 1;
+}
+
+/* Picks the token behind the last batch; 0 or an exit code, after printing the error. */
+static int pick_token(struct run *r, int32_t *id)
+{
     int rc = r->drawn ? gr_sampled_token(r->session, -1, id)
                       : gr_sampler_pick(r->sampler, gr_logits(r->session, -1), id);
-    if (rc) {
-        bool logits = !strncmp(gr_error_message(), "non-finite", 10);
-        gr_say_error("%s%s", gr_error_message(),
-                     logits ? "; the weights or the cache hold values that are not finite, and "
-                              "--check-tensors names such weights"
-                            : "");
-        return 1;
-    }
-    rc = gr_sampler_accept(r->sampler, *id);
-    r->n_gen++;
-    if (gr_text_is_eog(r->model, *id))
-        r->stop = STOP_EOS;
-    *ended = gr_run_is_stop(r, *id);
-    if (!rc && !*ended)
-        rc = gr_detok_push(r->detok, *id, &p, &n);
     if (rc)
-        return gr_say_status(rc);
-    rc = *ended ? 0 : gr_run_put_text(r, p, n);
-    *ended = r->stop != STOP_LENGTH;
+        return say_no_pick();
+    rc = gr_sampler_accept(r->sampler, *id);
+    if (!rc && r->draft)
+        rc = gr_draft_accept(r->draft, id, 1);
+    return rc ? gr_say_status(rc) : 0;
+}
+
+/* Decodes the token *id and writes those that follow, one without drafts. *id: the last of them.
+ * 0 or an exit code, after printing the error; an interrupt is none. */
+static int next_tokens(struct run *r, int32_t room, int32_t *id, bool *ended)
+{
+    int32_t ids[GR_MAX_DRAFT + 1], n = 1;
+    int rc = r->draft ? gr_run_draft_step(r, *id, room, ids, &n) : decode(r, id, 1, true);
+    if (rc)
+        return gr_interrupted() ? 0 : rc == GR_E_CHECK ? say_no_pick() : gr_say_status(rc);
+    if (!r->draft && gr_interrupted())
+        return 0;
+    if (!r->draft)
+        rc = pick_token(r, ids);
+    for (int32_t i = 0; i < n && !rc && !*ended; i++)
+        rc = write_token(r, ids[i], ended);
+    *id = ids[n - 1];
     return rc;
+}
+
+/* Makes room for the next token; *ended: there is none. */
+static int prepare_next(struct run *r, int32_t *room, bool *ended)
+{
+    int rc = make_room(r, room);
+    if (!rc && *room <= 0) {
+        r->stop = STOP_CONTEXT;
+        *ended = true;
+        return 0;
+    }
+    if (!rc)
+        rc = gr_self_extend(r->session, &r->extend, &r->n_past);
+    if (!rc)
+        rc = profile_step(r);
+    return rc && !gr_interrupted() ? gr_say_status(rc) : 0;
 }
 
 static int generate(struct run *r)
 {
     double begin = gr_seconds();
-    bool ended = false;
-    int32_t room = 0;
+    bool ended = r->n_gen == r->o->n_predict || gr_interrupted();
+    int32_t room = 0, id = 0;
     int rc = 0;
     r->stop = STOP_LENGTH;
-    while (!rc && !ended && !gr_interrupted() && r->n_gen != r->o->n_predict) {
-        int32_t id;
-        rc = write_token(r, &id, &ended);
-        if (r->n_gen == 1)
-            begin = gr_seconds(), r->first_s = begin - r->start;
-        if (rc || ended || r->n_gen == r->o->n_predict)
-            break;
-        rc = make_room(r, &room);
-        if (!rc && room <= 0) {
-            r->stop = STOP_CONTEXT;
-            break;
-        }
+    if (!ended) {
+        rc = pick_token(r, &id);
         if (!rc)
-            rc = gr_self_extend(r->session, &r->extend, &r->n_past);
-        if (!rc)
-            rc = profile_step(r);
-        if (!rc)
-            rc = decode(r, &id, 1, true);
-        if (rc)
-            rc = gr_interrupted() ? 0 : gr_say_status(rc);
+            rc = write_token(r, id, &ended);
+        begin = gr_seconds(), r->first_s = begin - r->start;
+    }
+    while (!rc && !ended && !gr_interrupted()) {
+        rc = prepare_next(r, &room, &ended);
+        if (!rc && !ended)
+            rc = next_tokens(r, room, &id, &ended);
     }
     r->gen_s = gr_seconds() - begin;
     int status = 0;
-    if (!rc && r->n_gen > r->profile_from && r->n_gen <= r->profile_to)
+    if (!rc && r->profiling)
         status = gr_session_profile(r->session, false);
     return status ? gr_say_status(status) : rc;
 }
@@ -413,6 +453,8 @@ static int prepare(struct run *r)
         rc = gr_run_open_sampler(r);
     if (!rc)
         rc = gr_run_open_stops(r);
+    if (!rc)
+        rc = gr_run_open_drafts(r);
     if (rc)
         return rc;
     if (r->o->verbose_prompt)
@@ -525,6 +567,7 @@ int gr_tool_run(const struct gr_options *o)
     }
     gr_catch_interrupts(NULL);
     gr_run_close_stops(&r);
+    gr_run_close_drafts(&r);
     gr_detok_free(&r.detok);
     gr_sampler_free(&r.sampler);
     gr_grammar_state_free(&r.grammar);

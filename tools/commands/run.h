@@ -24,15 +24,19 @@ struct run {
     struct gr_session *session;
     struct gr_sampler *sampler;
     struct gr_grammar_state *grammar; /* NULL: none */
-    bool drawn;                       /* a GPU has drawn the token after the last batch */
+    struct gr_draft *draft;           /* NULL: tokens are decoded one by one */
+    struct gr_model *draft_model;
+    struct gr_session *draft_session;
+    bool drawn; /* a GPU has drawn the token after the last batch */
     struct gr_detok *detok;
     struct run_stops stops;
     struct gr_length length;      /* context and Self-Extend */
     struct gr_self_extend extend; /* state of Self-Extend's classic mode */
     struct gr_prompt_cache cache;
     struct gr_trace *trace;
-    int32_t profile_from, profile_to; /* generation steps that a profiler records */
-    char *text;                       /* the prompt */
+    int32_t profile_from, profile_to; /* generated tokens that a profiler records */
+    bool profiling;
+    char *text; /* the prompt */
     size_t n_text;
     int32_t *prompt;
     size_t n_prompt, n_read, n_kept; /* n_read of them are in the session, n_kept of these from a
@@ -67,6 +71,17 @@ void gr_run_close_stops(struct run *r);
 bool gr_run_is_stop(struct run *r, int32_t id);
 /* Makes the sampler and the detokenizer. Returns 0 or an exit code, after printing the error. */
 int gr_run_open_sampler(struct run *r);
+/* Returns whether tokens are drafted. */
+bool gr_run_drafts(const struct gr_options *o);
+/* Sets what a session needs so that tokens can be removed again. */
+void gr_run_draft_params(const struct run *r, struct gr_session_params *p);
+/* Opens what drafts; nothing when tokens are not drafted. Returns 0 or an exit code, after printing
+ * the error. */
+int gr_run_open_drafts(struct run *r);
+void gr_run_close_drafts(struct run *r);
+/* Decodes `last` and a draft in `room` cells; ids [GR_MAX_DRAFT + 1] receives the *n tokens that
+ * follow. Returns a status. */
+int gr_run_draft_step(struct run *r, int32_t last, int32_t room, int32_t *ids, int32_t *n);
 /* Writes the prompt before the text, if enabled. */
 void gr_run_show_prompt(struct run *r);
 /* Lists the prompt's tokens on stderr (--verbose-prompt). */

@@ -114,9 +114,23 @@ static double prompt_speed(const struct run *r)
     return rate((double)(prompt_tokens(r) - r->n_kept), r->prompt_s);
 }
 
+/* " | drafts 34 of 120 accepted, 1.42x", or "". */
+static const char *draft_summary(const struct run *r, char *buf, size_t n)
+{
+    struct gr_draft_stats s = r->draft ? gr_draft_stats(r->draft) : (struct gr_draft_stats){0};
+    char speedup[32] = "";
+    *buf = 0;
+    if (s.speedup > 0)
+        snprintf(speedup, sizeof speedup, ", %.2fx", s.speedup);
+    if (s.n_step)
+        snprintf(buf, n, " | drafts %lld of %lld accepted%s", (long long)s.n_accepted,
+                 (long long)s.n_drafted, speedup);
+    return buf;
+}
+
 void gr_run_say_summary(const struct run *r)
 {
-    char gen[96] = "", seed[48] = "", first[48] = "", gpu[160];
+    char drafts[96], gen[96] = "", seed[48] = "", first[48] = "", gpu[160];
     double per_token = r->n_gen > 1 ? r->gen_s / (r->n_gen - 1) : 0;
     if (!r->o->perf)
         return;
@@ -126,10 +140,19 @@ void gr_run_say_summary(const struct run *r)
         snprintf(seed, sizeof seed, " | seed %llu", (unsigned long long)r->seed);
     if (r->n_gen > 0)
         snprintf(first, sizeof first, " | ttft %.0f ms", 1e3 * r->first_s);
-    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s%s", prompt_tokens(r),
-           prompt_speed(r), r->n_gen, gen, first, r->load_s,
-           gr_gpu_summary(r->session, gpu, sizeof gpu), seed);
+    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s%s | load %.2f s%s%s", prompt_tokens(r),
+           prompt_speed(r), r->n_gen, gen, draft_summary(r, drafts, sizeof drafts), first,
+           r->load_s, gr_gpu_summary(r->session, gpu, sizeof gpu), seed);
     gr_say_stages(r->session);
+}
+
+/* What drafts did, as an object. */
+static json_t *drafts_json(const struct run *r)
+{
+    struct gr_draft_stats s = gr_draft_stats(r->draft);
+    return json_pack("{s:I, s:I, s:I, s:f, s:f}", "steps", (json_int_t)s.n_step, "drafted",
+                     (json_int_t)s.n_drafted, "accepted", (json_int_t)s.n_accepted, "acceptance",
+                     rate((double)s.n_accepted, (double)s.n_drafted), "speedup", s.speedup);
 }
 
 /* Makes a line of JSON (free); NULL when there is no memory. */
@@ -147,6 +170,8 @@ static char *json_line(const struct run *r)
         (void)json_object_set_new(
             o, "stop_string",
             json_stringn(r->stops.text[r->stops.found], r->stops.n_text[r->stops.found]));
+    if (r->draft)
+        (void)json_object_set_new(o, "drafts", drafts_json(r));
     bool whole = o && (r->stop != STOP_ERROR ||
                        !json_object_set_new(o, "error", json_string(gr_say_last_error())));
     char *line = whole ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;

@@ -5,7 +5,9 @@ picks.txt: texts that a sampler writes for logits that a formula gives (logits b
     tokens picked. The random numbers are those of PCG32 (pcg-random.org).
 dry.txt: penalties of DRY, a case a line, from the definition: every repetition of the text's end is looked for.
 
-    make.py [--check]      --check: compares with the files instead of writing them
+    pip install numpy && tests/golden/sampling/make.py [--check]
+
+--check compares with the files instead of writing them.
 """
 import math
 import os
