@@ -192,7 +192,7 @@ template <int N, int BAR> GR_DEV void attn_sync()
 
 template <int TYPE> GR_DEV float attn_dot(const float *q, const attn_vector &k, int n)
 {
-    constexpr int UNROLL = TYPE == ATTN_RECORDS ? 1 : 8;
+    [[maybe_unused]] constexpr int UNROLL = TYPE == ATTN_RECORDS ? 1 : 8;
     float s = 0;
 #pragma unroll UNROLL
     for (int i = 0; i < n; i++)
@@ -205,7 +205,7 @@ template <int TYPE, int N>
 GR_DEV void attn_add(const gr_kernel_attn &a, int h_kv, const float *p, const int *row, int n,
                      float down, float *acc)
 {
-    constexpr int UNROLL = TYPE == ATTN_RECORDS ? 1 : 4;
+    [[maybe_unused]] constexpr int UNROLL = TYPE == ATTN_RECORDS ? 1 : 4;
     for (int c = threadIdx.x; c < a.d_v; c += N) {
         float s = acc[c] * down;
 #pragma unroll UNROLL
