@@ -154,6 +154,25 @@ GR_DEV void put_iq4_nl(uint8_t *codes, uint16_t *step, float x)
         *step = f32_to_f16(fminf(fmaxf(d, -65504.f), 65504.f));
 }
 
+// The types that few caches have, out of line.
+GR_ONCE void put_record(uint32_t dtype, uint8_t *codes, uint16_t *record, float x)
+{
+    switch (dtype) {
+    case GR_Q4_1:
+        put_min<15>(codes, record, x);
+        break;
+    case GR_Q5_0:
+        put_q5_0(codes, record, x);
+        break;
+    case GR_Q5_1:
+        put_min<31>(codes, record, x);
+        break;
+    case GR_IQ4_NL:
+        put_iq4_nl(codes, record, x);
+        break;
+    }
+}
+
 // Writes column `col` of a row where `in` says that there is one; a warp's lanes are 32 neighbours
 // from a multiple of 32, and all call.
 GR_DEV void kv_put(const struct gr_ten &t, void *row, uint32_t col, float x, bool in)
@@ -177,18 +196,8 @@ GR_DEV void kv_put(const struct gr_ten &t, void *row, uint32_t col, float x, boo
     case GR_Q4_0:
         put_q4_0((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
         break;
-    case GR_Q4_1:
-        put_min<15>((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
-        break;
-    case GR_Q5_0:
-        put_q5_0((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
-        break;
-    case GR_Q5_1:
-        put_min<31>((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
-        break;
-    case GR_IQ4_NL:
-        put_iq4_nl((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
-        break;
+    default:
+        put_record(t.dtype, (uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
     }
 }
 

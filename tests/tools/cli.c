@@ -229,7 +229,7 @@ Test(cli, usage_errors)
     expect_exit(GPURUN(NULL, "-n"), 2, "-n needs a value");
     expect_exit(GPURUN(NULL, "-hf", "a"), 2, "USER/REPO or USER/REPO:QUANT is expected");
     expect_exit(GPURUN(NULL, "-dr", "a/b"), 2, "-hf USER/REPO:QUANT downloads a model");
-    expect_exit(GPURUN(NULL, "--mlock"), 2, "not in this version");
+    expect_exit(GPURUN(NULL, "--direct-io"), 2, "not in this version");
     expect_exit(GPURUN(NULL, "tokenize", "--temp", "1"), 2, "gpurun tokenize has no flag --temp");
     expect_exit(GPURUN(NULL, "-m", "a", "-p", "b", "c"), 2, "the text is given by -p already");
     expect_exit(GPURUN(NULL, "-m", "a.gguf", "b.gguf"), 2, "two model files");

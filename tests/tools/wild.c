@@ -39,7 +39,7 @@ static struct outcome run_line(char *line)
     int n = words_of(line, word);
     word[0] = "gpurun";
     for (int i = 1; i + 1 < n; i++)
-        if (!strcmp(word[i], "-m") || !strcmp(word[i], "--model"))
+        if (!strcmp(word[i], "-m") || !strcmp(word[i], "--model") || !strcmp(word[i], "-md"))
             word[i + 1] = GR_SOURCE_DIR "/tools/default-model.gguf";
     word[n] = "-n", word[n + 1] = "1", word[n + 2] = "-t", word[n + 3] = "1", word[n + 4] = NULL;
     return tiny_run(NULL, word);
