@@ -29,7 +29,7 @@ expect() {
     failures=1
 }
 
-missing="gcc g++ libc6-dev ninja-build libpcre2-dev libutf8proc-dev libxxhash-dev libcurl4-openssl-dev nettle-dev libcriterion-dev openmpi-bin libopenmpi-dev iproute2 python3"
+missing="gcc g++ libc6-dev ninja-build libpcre2-dev libutf8proc-dev libxxhash-dev libcurl4-openssl-dev nettle-dev libcriterion-dev openmpi-bin libopenmpi-dev iproute2 python3 openssl"
 
 machine 0 'echo "$*" >>'"$bin/calls"
 expect "as root" 0 "gpurun: installing $missing"
@@ -47,6 +47,6 @@ expect "sudo without a password" 0 "gpurun: installing $missing"
 machine 1000
 expect "no apt-get" 1 "*what Debian calls: $missing"$'\n*'
 machine 1000
-for p in cc c++ ninja pkg-config mpirun mpicc ip python3; do program $p ''; done
+for p in cc c++ ninja pkg-config mpirun mpicc ip python3 openssl; do program $p ''; done
 expect "nothing missing" 0 ""
 exit $failures

@@ -8,7 +8,6 @@ import pathlib
 import pty
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -296,6 +295,7 @@ def test_resume_of_a_repository():
     expect("Ctrl-C: exit code 130, and a word", run.returncode == 130 and "goes on from there" in err, (run.returncode, err))
     n = part.stat().st_size
     expect("the part stays", 100_000 < n < len(data) and part.read_bytes() == data[:n], n)
+    hub.forget()
     hub.pause = 0
     p.pulled(data, REPO)
     expect("the next run goes on", ranges("m-Q4_K_M.gguf?")[-1] == f"bytes={n}-" and not part.exists(), ranges())
@@ -423,8 +423,7 @@ def test_lies():
     hub.lengths = {"/u.gguf": 200_000}
     p.fails(6, "something else each time", "pull", url)  # the rest never comes
     hub.lengths = {"/u.gguf": 50_000}
-    code, _, _ = p.run("pull", url)
-    expect("a length that is too short", code == 0 and (p.cache / "u.gguf").stat().st_size == 50_000 or code == 6, code)
+    p.pulled(data[:50_000], url)  # what is behind it is not looked at
     hub.lengths = {}
     hub.plain["/page.gguf"] = b"<!doctype html><html>log in</html>"
     p.fails(3, "no GGUF file: expected 'GGUF', found '<!do'", "pull", hub.url + "/page.gguf")
@@ -608,6 +607,7 @@ def test_pull_to():
     wait_for(lambda: (p.dir / "b.gguf.part").exists() and (p.dir / "b.gguf.part").stat().st_size > 0)
     run.kill()
     run.communicate()
+    hub.forget()
     hub.pause = 0
     p.pulled(data, REPO, "-o", p.dir / "b.gguf")
     expect("it goes on", ranges("m-Q4_K_M")[-1] is not None, ranges())
@@ -679,13 +679,9 @@ def test_without_links():
 
 
 def test_https():
-    openssl = shutil.which("openssl")
-    if not openssl:
-        print("https: left out, there is no openssl to make a certificate with")
-        return
     p = Place()
     pem = p.dir / "pem"
-    subprocess.run([openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
                     "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", p.dir / "key", "-out", pem],
                    check=True, capture_output=True)
     with open(p.dir / "both", "wb") as f:
@@ -729,7 +725,8 @@ def test_trials():
 
 
 def test_killed_at_each_call():
-    """Killed in front of every call that changes a file, in turn: the next run has the right bytes, and nothing else is left."""
+    """Killed in front of every call that changes a file, in turn: the next run has the right bytes, and no part or record of one
+    is left; temporary files of the run that was killed may be."""
     data, older = blob("m", 100_000), blob("n", 90_000)
     hub.add(REPO, {"m-Q4_K_M.gguf": data})
     url = hub.url + "/u.gguf"
@@ -745,9 +742,9 @@ def test_killed_at_each_call():
             code, _, _ = p.run("pull", *words, env={"GR_TEST_KILL": str(n)})
             out, _ = p.good("pull", *words)
             path = p.dir / out.strip()
-            left = [f.name for f in p.dir.rglob("*") if re.search(r"part|link|tmp", f.name)]
+            left = [f.name for f in p.dir.rglob("*.part*") if ".tmp-" not in f.name]
             expect(f"{name}, call {n}: the bytes", path.read_bytes() == data, code)
-            expect(f"{name}, call {n}: nothing is left", not [f for f in left if ".tmp-" not in f and ".link-" not in f], left)
+            expect(f"{name}, call {n}: no part is left", not left, left)
             hub.forget()
             p.good("pull", *words)
             expect(f"{name}, call {n}: it is known as current", not any(r[3] in (200, 206) and r[4] > 50_000 for r in hub.log)

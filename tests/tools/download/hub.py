@@ -109,6 +109,7 @@ class Hub:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body of an answer are two writes
     hub = side = None
 
     def log_message(self, *args):
