@@ -14,6 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "download"))
+import faults  # noqa: E402
 import hub as hubs  # noqa: E402
 import place  # noqa: E402
 from place import LIMIT, PROGRAM, REPO, SOURCE, Place, blob, expect, hub, ranges, top, wait_for  # noqa: E402
@@ -755,11 +756,12 @@ def test_killed_at_each_call():
         print(f"{name}: killed at {n - 1} calls")
 
 
-QUICK = ["run_and_cache", "choice", "token", "resume_of_a_repository", "resume_of_a_url", "digests", "hostile_names", "two_at_once", "urls"]
+QUICK = ["run_and_cache", "choice", "token", "resume_of_a_repository", "resume_of_a_url", "digests", "hostile_names", "two_at_once", "urls",
+         "a_part_of_others"]
 
 
 def main():
-    tests = {name[5:]: fn for name, fn in globals().items() if name.startswith("test_")}
+    tests = {name[5:]: fn for name, fn in (globals() | vars(faults)).items() if name.startswith("test_")}
     only = sys.argv[3:] or list(tests)
     only = QUICK if only == ["quick"] else [t for t in tests if t not in QUICK] if only == ["rest"] else only
     for place.at in only:

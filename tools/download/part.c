@@ -57,14 +57,18 @@ int gr_part_open(struct gr_part *p, const char *path)
         if (p->fd < 0)
             return failed(p->path, errno, "choose another folder by LLAMA_CACHE or HF_HOME");
         int rc = lock(p);
-        if (rc)
+        if (rc) {
+            gr_part_close(p);
             return rc;
+        }
         if (is_current(p, &st))
             break;
         gr_part_close(p);
     }
-    if (!S_ISREG(st.st_mode))
+    if (!S_ISREG(st.st_mode)) {
+        gr_part_close(p);
         return failed(p->path, EEXIST, "it is no file: remove it");
+    }
     p->n = (uint64_t)st.st_size;
     return 0;
 }

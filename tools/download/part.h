@@ -17,8 +17,7 @@ struct gr_part {
 };
 
 /* Opens or makes the part of a file and locks it, waiting for another process that has the lock;
- * the folder exists. 0, or an exit code after printing the error. *part can be closed in both
- * cases. */
+ * the folder exists. 0, or an exit code after printing the error, with *part closed. */
 int gr_part_open(struct gr_part *part, const char *path);
 /* Add bytes; drop all. 0, or an exit code after printing the error. */
 int gr_part_add(struct gr_part *part, const void *p, size_t n);
