@@ -694,6 +694,9 @@ def test_https():
     p.fails(6, "SSL_CERT_FILE names", "pull", REPO)
     p.pulled(blob("m"), REPO, env={"SSL_CERT_FILE": str(pem)})
     p.fails(6, "from https to http", "pull", safe.url + "/down.gguf", env={"SSL_CERT_FILE": str(pem)})
+    safe.next = hub.url + "/list"
+    p.fails(6, "its list goes on elsewhere: it leads from https to http", "pull", REPO + ":Q8_0", env={"SSL_CERT_FILE": str(pem)})
+    expect("nothing is asked for without https", not hub.log, hub.log)
     safe.close()
 
 
@@ -757,7 +760,7 @@ def test_killed_at_each_call():
 
 
 QUICK = ["run_and_cache", "choice", "token", "resume_of_a_repository", "resume_of_a_url", "digests", "hostile_names", "two_at_once", "urls",
-         "a_part_of_others"]
+         "a_part_of_others", "pages_that_lead_astray"]
 
 
 def main():

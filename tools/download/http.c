@@ -100,6 +100,14 @@ const char *gr_http_check_url(struct gr_http *http, const char *url)
     return origin_of(http->curl, url, origin, sizeof origin);
 }
 
+const char *gr_http_check_step(struct gr_http *http, const char *from, const char *to)
+{
+    const char *wrong = gr_http_check_url(http, to);
+    if (!wrong && !strncasecmp(from, "https:", 6) && strncasecmp(to, "https:", 6) != 0)
+        wrong = "it leads from https to http";
+    return wrong;
+}
+
 /* ---- headers ---- */
 
 /* Finds the value of a header line with this name; *n bytes, without blanks around it. */
@@ -306,6 +314,11 @@ static void set_options(struct attempt *a, const char *url, const struct curl_sl
     snprintf(range, sizeof range, "%llu-", (unsigned long long)a->get->from);
     c->easy_reset(e);
     c->easy_setopt(e, CURLOPT_URL, url);
+#if LIBCURL_VERSION_NUM >= 0x075500
+    c->easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+    c->easy_setopt(e, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
     c->easy_setopt(e, CURLOPT_HTTPHEADER, headers);
     c->easy_setopt(e, CURLOPT_USERAGENT, "gpurun/" GR_VERSION);
     c->easy_setopt(e, CURLOPT_RANGE, a->get->from ? range : NULL);
@@ -375,12 +388,9 @@ static enum turn broken(struct attempt *a, CURLcode code)
 /* Checks where a redirect leads and stores it in url. */
 static enum turn redirect(struct attempt *a, char url[GR_URL_MAX])
 {
-    char *to = NULL, origin[512], why[200];
+    char *to = NULL, why[200];
     a->http->curl->easy_getinfo(a->http->easy, CURLINFO_REDIRECT_URL, &to);
-    const char *wrong =
-        to ? origin_of(a->http->curl, to, origin, sizeof origin) : "it does not say where to";
-    if (!wrong && !strncasecmp(url, "https:", 6) && strncasecmp(to, "https:", 6) != 0)
-        wrong = "it leads from https to http";
+    const char *wrong = to ? gr_http_check_step(a->http, url, to) : "it does not say where to";
     if (wrong) {
         snprintf(why, sizeof why, "a redirect is not followed: %s", wrong);
         return never(a, why);

@@ -57,6 +57,9 @@ enum gr_http_end gr_http_get(struct gr_http *http, struct gr_http_get *get);
 
 /* Checks a URL: http or https, with a host. NULL, or what is wrong with it (static). */
 const char *gr_http_check_url(struct gr_http *http, const char *url);
+/* Checks a step from one URL to another that a server names: as above, and none from https to
+ * http. */
+const char *gr_http_check_step(struct gr_http *http, const char *from, const char *to);
 /* Returns the URL without user, query and fragment, which may hold secrets; in buf. */
 const char *gr_http_shown(const char *url, char *buf, size_t n);
 

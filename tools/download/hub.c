@@ -226,6 +226,22 @@ static int read_tree(const json_t *json, const char *repo, struct gr_hub_list *l
     return 0;
 }
 
+/* Checks where a list goes on, after page `page` of it at `url`; next "": it ends there. */
+static int check_next(struct gr_http *http, const char *repo, const char *url, const char *next,
+                      int page, char why[GR_WHY_MAX])
+{
+    const char *wrong = *next ? gr_http_check_step(http, url, next) : NULL;
+    if (wrong) {
+        snprintf(why, GR_WHY_MAX, "%s: its list goes on elsewhere: %s", repo, wrong);
+        return gr_status_exit(GR_E_IO);
+    }
+    if (*next && page == MOST_PAGES) {
+        snprintf(why, GR_WHY_MAX, "%s: its list has more than %d pages", repo, MOST_PAGES);
+        return gr_status_exit(GR_E_UNSUPPORTED);
+    }
+    return 0;
+}
+
 int gr_hub_ask(struct gr_http *http, const char *endpoint, const char *repo, bool patient,
                struct gr_hub_list *list, char why[GR_WHY_MAX])
 {
@@ -240,11 +256,13 @@ int gr_hub_ask(struct gr_http *http, const char *endpoint, const char *repo, boo
     json_decref(json);
     snprintf(next, sizeof next, "%s/api/models/%s/tree/%s?recursive=true", endpoint, repo,
              list->commit);
-    for (int page = 0; !rc && *next && page < MOST_PAGES; page++) {
+    for (int page = 1; !rc && *next; page++) {
         snprintf(url, sizeof url, "%s", next);
         json = get_json(http, url, repo, patient, next, &rc, why);
         if (!rc)
             rc = read_tree(json, repo, list, &room, why);
+        if (!rc)
+            rc = check_next(http, repo, url, next, page, why);
         json_decref(json);
     }
     return rc;

@@ -4,8 +4,9 @@ another URL, and lists that lead astray."""
 import fcntl
 import os
 import signal
+import socket
 
-from place import LIMIT, Place, blob, expect, hub
+from place import LIMIT, REPO, Place, blob, expect, hub
 
 
 def test_a_part_of_others():
@@ -28,3 +29,22 @@ def test_a_part_of_others():
     os.mkfifo(part)
     p.fails(6, "it is no file: remove it", "pull", hub.url + "/u.gguf")
     expect("what is no file stays", part.is_fifo() and record.exists(), os.listdir(p.cache))
+
+
+def test_pages_that_lead_astray():
+    p = Place()
+    hub.add(REPO, {"m-Q4_K_M.gguf": blob("m")})
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.setblocking(False)
+        for scheme in "gopher", "dict", "ftp":
+            hub.next = f"{scheme}://127.0.0.1:{other.getsockname()[1]}/1FLUSHALL%0d%0aX"
+            p.fails(6, "its list goes on elsewhere: https:// or http:// is expected", "pull", REPO)
+        try:
+            other.accept()
+            expect("nobody is asked", False)
+        except BlockingIOError:
+            pass
+    hub.forget()
+    hub.next = f"{hub.url}/api/models/{REPO}/tree/{hub.repos[REPO]['commit']}"
+    p.fails(3, "its list has more than 100 pages", "pull", REPO)
+    expect("not more are asked for", len(hub.requests("hub", "/tree/")) == 100, len(hub.log))

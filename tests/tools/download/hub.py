@@ -67,6 +67,7 @@ class Hub:
         self.extra = []  # further entries of the list
         self.git = set()  # paths without LFS
         self.page = 0  # files of a page of the list; 0: all
+        self.next = None  # URL of the next page, whichever there is
         self.redirects = {}  # path: URL
         self.linked = {}  # path: X-Linked-Etag of a plain file
         self.raw = {}  # path: (headers, body) sent as they are
@@ -192,8 +193,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         entries = self.hub.tree(repo)
         n = self.hub.page or len(entries)
         at = int((re.search(r"cursor=(\d+)", self.path) or [0, 0])[1])
-        more = {"Link": f'<{self.hub.url}{path}?recursive=true&cursor={at + n}>; rel="next"'} if at + n < len(entries) else {}
-        self.reply_json(entries[at:at + n], more)
+        more = f"{self.hub.url}{path}?recursive=true&cursor={at + n}" if at + n < len(entries) else None
+        more = self.hub.next or more
+        self.reply_json(entries[at:at + n], {"Link": f'<{more}>; rel="next"'} if more else {})
 
     def content(self, path, data, etag, headers=()):
         """A file, or a part of it, with everything that is set to go wrong."""
