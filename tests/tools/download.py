@@ -760,7 +760,7 @@ def test_killed_at_each_call():
 
 
 QUICK = ["run_and_cache", "choice", "token", "resume_of_a_repository", "resume_of_a_url", "digests", "hostile_names", "two_at_once", "urls",
-         "a_part_of_others", "pages_that_lead_astray"]
+         "a_part_of_others", "a_folder_in_the_place_of_a_link", "pages_that_lead_astray"]
 
 
 def main():

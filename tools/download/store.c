@@ -244,16 +244,6 @@ int gr_store_find(const char *folder, const char *tag, const char *file, char **
 
 /* ---- what is added ---- */
 
-/* Gives `made` its final name. */
-static int rename_to(const char *made, const char *path)
-{
-    int error = rename(made, path) ? errno : 0;
-    if (!error)
-        return 0;
-    unlink(made);
-    return failed(path, error);
-}
-
 int gr_store_link(const char *folder, const char *commit, const struct gr_hub_file *file)
 {
     char rest[GR_PATH_MAX], path[GR_PATH_MAX], blob[GR_PATH_MAX], made[GR_PATH_MAX + 32];
@@ -269,11 +259,18 @@ int gr_store_link(const char *folder, const char *commit, const struct gr_hub_fi
     strcat(target, file->oid);
     snprintf(made, sizeof made, "%s.link-%d", path, (int)getpid());
     unlink(made);
-    if (!symlink(target, made))
-        return rename_to(made, path);
+    if (!symlink(target, made)) {
+        int error = rename(made, path) ? errno : 0;
+        if (!error)
+            return 0;
+        unlink(made);
+        return failed(path, error);
+    }
     snprintf(rest, sizeof rest, "blobs/%s", file->oid);
     rc = gr_store_path(blob, folder, rest);
-    return rc ? rc : rename_to(blob, path);
+    if (rc)
+        return rc;
+    return rename(blob, path) ? failed(path, errno) : 0;
 }
 
 int gr_store_note(const char *folder, const char *branch, const char *commit)

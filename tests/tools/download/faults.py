@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 
+import hub as hubs
 from place import LIMIT, REPO, Place, blob, expect, hub
 
 
@@ -29,6 +30,18 @@ def test_a_part_of_others():
     os.mkfifo(part)
     p.fails(6, "it is no file: remove it", "pull", hub.url + "/u.gguf")
     expect("what is no file stays", part.is_fifo() and record.exists(), os.listdir(p.cache))
+
+
+def test_a_folder_in_the_place_of_a_link():
+    data = blob("m")
+    commit = hub.add(REPO, {"m-Q4_K_M.gguf": data})
+    for env in {}, {"GR_TEST_NO_LINKS": "1"}:
+        p = Place()
+        snapshot = p.repo() / "snapshots" / commit
+        (snapshot / "m-Q4_K_M.gguf" / "full").mkdir(parents=True)
+        p.fails(6, "LLAMA_CACHE or HF_HOME chooses another folder", "pull", REPO, env=env)
+        expect(f"{env}: what was downloaded stays", p.blobs() == [hubs.sha256(data)], p.blobs())
+        expect(f"{env}: nothing else does", os.listdir(snapshot) == ["m-Q4_K_M.gguf"], os.listdir(snapshot))
 
 
 def test_pages_that_lead_astray():
