@@ -87,6 +87,16 @@ static void move_record(const char *of)
         (void)rename(from, to);
 }
 
+/* Reads the record of a part; "" where the part is of another URL. */
+static struct record read_part_record(const struct gr_fetch *f)
+{
+    struct record r = read_record(f->path, ".part");
+    char shown[sizeof r.url];
+    if (strcmp(r.url, gr_http_shown(f->url, shown, sizeof shown)) != 0)
+        *r.version = 0;
+    return r;
+}
+
 static struct record record_of(const struct gr_http_reply *reply, const char *url)
 {
     struct record r;
@@ -350,7 +360,7 @@ int gr_fetch(struct gr_http *http, const struct gr_fetch *f)
         return 0;
     }
     snprintf(s.oid, sizeof s.oid, "%s", f->oid ? f->oid : "");
-    s.record = read_record(f->path, ".part");
+    s.record = read_part_record(f);
     if (!rc)
         rc = bring_all(http, &s);
     if (rc && !s.part.n)

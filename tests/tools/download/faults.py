@@ -7,7 +7,7 @@ import signal
 import socket
 
 import hub as hubs
-from place import LIMIT, REPO, Place, blob, expect, hub
+from place import LIMIT, REPO, Place, blob, expect, hub, wait_for
 
 
 def test_a_part_of_others():
@@ -30,6 +30,21 @@ def test_a_part_of_others():
     os.mkfifo(part)
     p.fails(6, "it is no file: remove it", "pull", hub.url + "/u.gguf")
     expect("what is no file stays", part.is_fifo() and record.exists(), os.listdir(p.cache))
+
+
+def test_a_part_of_another_url():
+    date = "Wed, 01 Jan 2025 00:00:00 GMT"
+    for version in "12":
+        path = f"/v{version}/m.gguf"
+        hub.plain[path], hub.etags[path], hub.dates[path] = blob(version), None, date
+    for version, status in ("1", 206), ("2", 200):
+        p = Place()
+        p.cache.mkdir()
+        (p.cache / "m.gguf.part").write_bytes(blob("1")[:1000])
+        (p.cache / "m.gguf.part.etag").write_text(f"{date}\n{hub.url}/v1/m.gguf\n")
+        hub.forget()
+        p.pulled(blob(version), f"{hub.url}/v{version}/m.gguf")
+        expect(f"version {version}: its rest, or all of it", wait_for(lambda: [r[3] for r in hub.log] == [status]), hub.log)
 
 
 def test_a_folder_in_the_place_of_a_link():
