@@ -78,13 +78,20 @@ static int write_record(const char *of, const struct record *r)
     return status ? gr_say_status(status) : 0;
 }
 
-/* The record of a part that has become the file; a process that was killed in between left it. */
+/* Makes the record of the part that of the file. */
 static void move_record(const char *of)
 {
-    char from[GR_PATH_MAX], to[GR_PATH_MAX], part[GR_PATH_MAX];
-    bool there = snprintf(part, sizeof part, "%s.part", of) < GR_PATH_MAX && !access(part, F_OK);
-    if (!there && record_path(from, of, ".part") && record_path(to, of, ""))
+    char from[GR_PATH_MAX], to[GR_PATH_MAX];
+    if (record_path(from, of, ".part") && record_path(to, of, ""))
         (void)rename(from, to);
+}
+
+/* Moves a record that was left by a process that was killed after its part became the file. */
+static void move_left_record(const char *of)
+{
+    char part[GR_PATH_MAX];
+    if (snprintf(part, sizeof part, "%s.part", of) < GR_PATH_MAX && access(part, F_OK) != 0)
+        move_record(of);
 }
 
 /* Reads the record of a part; "" where the part is of another URL. */
@@ -119,7 +126,7 @@ static bool is_exact(const char *version)
 enum gr_fetched gr_fetched_from(const char *path, const char *url, char *from, int n)
 {
     char shown[1024];
-    move_record(path);
+    move_left_record(path);
     struct record r = read_record(path, "");
     snprintf(from, (size_t)n, "%s", r.url);
     if (!*r.url)
@@ -368,7 +375,7 @@ int gr_fetch(struct gr_http *http, const struct gr_fetch *f)
     if (!rc)
         rc = gr_part_commit(&s.part, f->path);
     if (!rc && !f->oid)
-        move_record(f->path); /* before others get the lock */
+        move_record(f->path); /* whoever makes a new part now has yet to get an answer */
     gr_part_close(&s.part);
     return rc;
 }
