@@ -121,26 +121,31 @@ struct selection {
     int n;
 };
 
+static int unreadable(const char *path)
+{
+    gr_say_error("%s: %s", path, strerror(errno));
+    return gr_status_exit(GR_E_IO);
+}
+
 /* Copies a file of the cache. */
 static int copy(const char *from, const char *to, bool overwrite)
 {
     char piece[1 << 14];
     struct gr_output *out = NULL;
     int fd = open(from, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return unreadable(from);
     int status = gr_output_open(&out, to, GR_OUTPUT_SEEKS | (overwrite ? 0 : GR_OUTPUT_KEEP));
-    ssize_t n = fd < 0 ? -1 : 0;
-    while (!status && fd >= 0 && !gr_interrupted() && (n = read(fd, piece, sizeof piece)) > 0)
+    ssize_t n = 0;
+    while (!status && !gr_interrupted() && (n = read(fd, piece, sizeof piece)) > 0)
         status = gr_output_put(out, piece, (size_t)n);
     int rc = gr_interrupted() ? GR_EXIT_INTERRUPTED : 0;
-    if (!status && n < 0 && !rc) {
-        gr_say_error("%s: %s", from, strerror(errno));
-        rc = gr_status_exit(GR_E_IO);
-    }
+    if (!status && n < 0 && !rc)
+        rc = unreadable(from);
     if (!status && !rc)
         status = gr_output_commit(&out);
     gr_output_abort(&out);
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return status ? gr_say_status(status) : rc;
 }
 
