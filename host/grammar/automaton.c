@@ -220,8 +220,9 @@ static int finish(struct gr_automaton *a, uint32_t *state)
     uint32_t n = a->rc ? 0 : gr_pairs_sort(a->core.data, (uint32_t)a->core.n);
     if (!a->rc)
         keep(a, gr_intern(&a->states, a->core.data, n, a->flags, state));
-    if (!a->rc && a->row.n < a->states.sequences.n && !gr_vec_push(&a->row, sizeof(uint32_t)))
-        keep(a, GR_E_NOMEM_HOST);
+    while (!a->rc && a->row.n < a->states.sequences.n)
+        if (!gr_vec_push(&a->row, sizeof(uint32_t)))
+            keep(a, GR_E_NOMEM_HOST);
     return a->rc;
 }
 

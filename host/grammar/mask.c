@@ -124,8 +124,9 @@ static int find_context(struct gr_masks *m, uint32_t part, const struct gr_conte
 {
     uint32_t id, n = gr_pairs_sort(m->group.data, (uint32_t)m->group.n);
     int rc = gr_intern(&m->places, m->group.data, n, part, &id);
-    if (!rc && id == m->contexts.n && !gr_vec_push(&m->contexts, sizeof **out))
-        rc = GR_E_NOMEM_HOST;
+    while (!rc && m->contexts.n <= id)
+        if (!gr_vec_push(&m->contexts, sizeof **out))
+            rc = GR_E_NOMEM_HOST;
     if (rc)
         return rc;
     struct gr_context *c = (struct gr_context *)m->contexts.data + id;

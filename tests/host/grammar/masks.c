@@ -1,5 +1,6 @@
 /* Masks and states: a mask has exactly the tokens that can be accepted. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -335,4 +336,42 @@ Test(grammar_masks, allocations_that_fail)
         }
         cr_expect(done, "source %zu", i);
     }
+}
+
+/* Takes the bytes of a text, with a mask in front of each. */
+static int take(struct gr_grammar_state *s, const char *text)
+{
+    const uint32_t *mask;
+    int rc = 0;
+    gr_grammar_state_reset(s);
+    for (; *text && !rc; text++) {
+        rc = gr_grammar_allowed(s, &mask);
+        if (!rc)
+            rc = gr_grammar_accept(s, (uint8_t)*text);
+    }
+    return rc;
+}
+
+/* Each allocation of a text fails in turn: the state is reset and goes on with another text. */
+Test(grammar_masks, another_text_after_an_allocation_that_failed)
+{
+    static char one[81], other[601], grammar[800];
+    const size_t n_one = sizeof one - 1, n_other = sizeof other - 1;
+    for (size_t i = 0; i < n_other; i++)
+        other[i] = (char)('a' + i % 25 * i % 23);
+    for (size_t i = 0; i < n_one; i++)
+        one[i] = (char)('A' + i % 26);
+    snprintf(grammar, sizeof grammar, "root ::= \"%s\" | \"%s\"", one, other);
+    bool done = false;
+    for (uint64_t k = 1; !done && k < 3000; k++) {
+        struct gr_grammar_state *s = open_gbnf(grammar);
+        (void)gr_alloc_fail_at(k, 0);
+        int rc = take(s, one);
+        done = gr_alloc_fail_at(0, 0) < k;
+        cr_assert_eq(rc, done ? 0 : GR_E_NOMEM_HOST, "allocation %d: %s", (int)k, gr_error());
+        cr_assert_eq(take(s, other), 0, "allocation %d: %s", (int)k, gr_error());
+        cr_assert(gr_grammar_may_end(s));
+        gr_grammar_state_free(&s);
+    }
+    cr_expect(done);
 }
