@@ -190,6 +190,9 @@ static int check_token(const struct gbnf *p, size_t begin, int64_t id)
         return gr_rules_fail(
             p->r, begin,
             "this token ends a text: it is allowed where the grammar ends, leave it out");
+    if (!gr_vocab_is_generated(p->vocab, (int32_t)id))
+        return gr_rules_fail(p->r, begin,
+                             "this token is never generated: its type is unknown or unused");
     return 0;
 }
 

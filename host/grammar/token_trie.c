@@ -45,12 +45,10 @@ static size_t list_texts(struct gr_token_trie *t, struct text *text)
 {
     size_t n_text = 0;
     for (int32_t id = 0; id < t->n_vocab; id++) {
-        enum gr_token_type type = gr_vocab_type(t->vocab, id);
         const char *p;
         size_t n;
         bool eog = gr_vocab_is_eog(t->vocab, id);
-        if (!eog &&
-            (type == GR_TOKEN_UNKNOWN || type == GR_TOKEN_UNUSED || type == GR_TOKEN_UNDEFINED))
+        if (!eog && !gr_vocab_is_generated(t->vocab, id))
             continue;
         (eog ? t->eog : t->any)[id / 32] |= 1u << id % 32;
         if (eog || gr_vocab_piece(t->vocab, id, false, &p, &n) || !n)

@@ -122,6 +122,13 @@ bool gr_vocab_is_eog(const struct gr_vocab *v, int32_t id);        /* ends a gen
 struct gr_str gr_vocab_text(const struct gr_vocab *v, int32_t id); /* as in the file */
 float gr_vocab_score(const struct gr_vocab *v, int32_t id);
 enum gr_token_type gr_vocab_type(const struct gr_vocab *v, int32_t id);
+/* Returns whether a model may generate the token: its type is known and in use. */
+static inline bool gr_vocab_is_generated(const struct gr_vocab *v, int32_t id)
+{
+    enum gr_token_type type = gr_vocab_type(v, id);
+    return type != GR_TOKEN_UNKNOWN && type != GR_TOKEN_UNUSED && type != GR_TOKEN_UNDEFINED;
+}
+
 /* Returns the token whose text in the file is exactly this, or -1. */
 int32_t gr_vocab_find(const struct gr_vocab *v, const char *text, size_t n);
 

@@ -375,3 +375,33 @@ Test(grammar_masks, another_text_after_an_allocation_that_failed)
     }
     cr_expect(done);
 }
+
+/* Tokens that are never generated cannot be named. */
+Test(grammar_masks, tokens_of_types_that_are_not_generated)
+{
+    struct gr_vocab_source source = gr_vocab_source_new("llama");
+    const struct gr_str tokens[] = {{"<unk>", 5}, {"</s>", 4}, {"<u>", 3}, {"<v>", 3}, {"a", 1}};
+    const int32_t types[] = {GR_TOKEN_UNKNOWN, GR_TOKEN_CONTROL, GR_TOKEN_UNUSED,
+                             GR_TOKEN_UNDEFINED, GR_TOKEN_NORMAL};
+    static const char *const refused[] = {"root ::= <[0]>", "root ::= \"a\" <[2]>",
+                                          "root ::= !<[3]>"};
+    const float scores[5] = {0};
+    struct gr_token_trie *trie;
+    struct gr_grammar *g;
+    struct gr_vocab *v;
+    source.tokens = tokens, source.types = types, source.scores = scores;
+    source.n_tok = source.n_types = source.n_scores = 5;
+    source.special[GR_SPECIAL_UNK] = 0, source.special[GR_SPECIAL_EOS] = 1;
+    cr_assert_eq(gr_vocab_open_source(&v, &source), 0, "%s", gr_error());
+    cr_assert_eq(gr_token_trie_new(&trie, v), 0);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        int rc = gr_grammar_from_gbnf(&g, refused[i], strlen(refused[i]), trie);
+        cr_expect_eq(rc, GR_E_INVALID, "%s", refused[i]);
+        cr_expect(rc && strstr(gr_error(), "this token is never generated"), "%s", gr_error());
+        gr_grammar_free(&g);
+    }
+    cr_assert_eq(gr_grammar_from_gbnf(&g, "root ::= <[4]>", 14, trie), 0, "%s", gr_error());
+    gr_grammar_free(&g);
+    gr_token_trie_free(&trie);
+    gr_vocab_close(&v);
+}
