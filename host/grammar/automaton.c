@@ -78,6 +78,13 @@ static void begin(struct gr_automaton *a)
     }
 }
 
+static struct gr_place find_place(struct gr_automaton *a, uint32_t number)
+{
+    struct gr_place p = gr_network_place(a->net, number);
+    a->work += p.depth;
+    return p;
+}
+
 /* Adds an item, once. */
 static void visit(struct gr_automaton *a, uint32_t place, uint32_t stack)
 {
@@ -138,7 +145,7 @@ static void call(struct gr_automaton *a, const struct gr_edge *e, const struct g
 static void expand(struct gr_automaton *a, struct gr_pair item)
 {
     const struct gr_network *net = a->net;
-    struct gr_place p = gr_network_place(net, item.a);
+    struct gr_place p = find_place(a, item.a);
     bool takes = false;
     if (p.end && p.block != GR_NONE)
         leave_copy(a, &p, item.b);
@@ -274,7 +281,7 @@ int gr_automaton_token(struct gr_automaton *a, uint32_t state, uint32_t id, uint
     begin(a);
     for (uint32_t i = 0; i < s.n; i++) {
         struct gr_pair item = gr_intern_pairs(&a->states, state)[i];
-        struct gr_place p = gr_network_place(net, item.a);
+        struct gr_place p = find_place(a, item.a);
         for (uint32_t k = net->first_edge[p.state]; k < net->first_edge[p.state + 1]; k++) {
             const struct gr_edge *e = &net->edge[k];
             if ((e->kind == GR_EDGE_TOKEN && e->arg == id) ||
@@ -310,7 +317,7 @@ int gr_automaton_make(struct gr_automaton *a, uint32_t state, uint32_t class, ui
     begin(a);
     for (uint32_t i = 0; i < n && !a->rc; i++) {
         struct gr_pair item = gr_intern_pairs(&a->states, state)[i];
-        struct gr_place p = gr_network_place(net, item.a);
+        struct gr_place p = find_place(a, item.a);
         for (uint32_t k = net->first_edge[p.state]; k < net->first_edge[p.state + 1]; k++) {
             const struct gr_edge *e = &net->edge[k];
             if (e->kind == GR_EDGE_BYTE && byte >= e->lo && byte <= e->hi)

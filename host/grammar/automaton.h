@@ -25,8 +25,8 @@ enum gr_state_flag {
 
 enum { GR_STATE_DEAD = 0 }; /* the state without items and flags */
 
-/* Work of one mask: a third of a second of a processor of 2023. An item counts GR_WORK_ITEM, a node
- * of the trie 1. */
+/* Work of one mask: a third of a second of a processor of 2023. An item counts GR_WORK_ITEM, a
+ * repetition around one and a node of the trie 1. */
 #define GR_GRAMMAR_MAX_WORK (1u << 25)
 enum { GR_WORK_ITEM = 8 };
 
@@ -41,7 +41,7 @@ struct gr_automaton {
     struct gr_vec row;               /* uint32_t for each state: 1 + its row; 0: none */
     struct gr_vec after;             /* uint32_t for each stack: 1 + the state it goes on with */
     size_t limit;                    /* bytes that all this may have */
-    uint32_t work;                   /* of the call in progress: nodes of the trie, and items */
+    uint32_t work;                   /* of the call in progress (GR_GRAMMAR_MAX_WORK) */
     /* The state being made. */
     struct gr_vec todo, core, entries; /* struct gr_pair */
     struct gr_vec callers;             /* struct gr_caller */

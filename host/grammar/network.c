@@ -547,6 +547,7 @@ struct gr_place gr_network_place(const struct gr_network *net, uint32_t number)
         p.block = block_of(net, s, number - p.origin);
         const struct gr_block *b = &net->block[p.block];
         s = &net->space[b->space];
+        p.depth++;
         p.outer = p.origin;
         p.copy = (number - p.origin - b->offset) / s->width;
         p.origin += b->offset + p.copy * s->width;

@@ -69,6 +69,7 @@ struct gr_place {
     uint32_t state;              /* not counting copies */
     uint32_t origin;             /* virtual number of the start of its space */
     uint32_t block, copy, outer; /* the block it is in, GR_NONE: none; origin of the space around */
+    uint32_t depth;              /* blocks around it, which finding it took a step each */
     bool end;                    /* the end of its space */
 };
 

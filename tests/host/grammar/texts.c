@@ -197,6 +197,30 @@ Test(grammar_texts, limits)
     gr_grammar_free(&g);
 }
 
+/* Repetitions within each other cost work, groups or not. */
+Test(grammar_texts, repetitions_of_repetitions)
+{
+    static char text[8000];
+    struct gr_grammar *g;
+    struct gr_grammar_state *s = open_gbnf("root ::= \"a\"+*?++ \"b\"");
+    const uint32_t *mask;
+    cr_expect(accepts(s, "aab") && accepts(s, "b") && !accepts(s, "a"));
+    gr_grammar_state_free(&s);
+    size_t n = (size_t)snprintf(text, sizeof text, "root ::= (\"!\"");
+    for (int c = '0'; c < 'Z'; c++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "|\"%c\"", c);
+    text[n++] = ')';
+    memset(text + n, '+', 3900);
+    int rc = gr_grammar_from_gbnf(&g, text, n + 3900, byte_trie());
+    if (!rc) {
+        s = state_of(g);
+        rc = gr_grammar_allowed(s, &mask);
+        gr_grammar_state_free(&s);
+    }
+    cr_expect_eq(rc, GR_E_TOO_LARGE, "%s", gr_error());
+    cr_expect(strstr(gr_error(), "takes too long"), "%s", gr_error());
+}
+
 /* Long counts cost neither states nor time. */
 Test(grammar_texts, counts_are_exact)
 {
