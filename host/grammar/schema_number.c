@@ -46,7 +46,7 @@ static uint32_t integer(struct gr_rules *r, int64_t lo, int64_t hi)
     if (hi >= 0)
         add_range(r, alt, GR_MAX(lo, 0), hi, "");
     if (lo < 0)
-        add_range(r, alt, -GR_MIN(hi, -1), -lo, "-");
+        add_range(r, alt, -GR_MAX(GR_MIN(hi, -1), -MOST_INTEGER - 1), -lo, "-");
     return alt;
 }
 

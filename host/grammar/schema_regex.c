@@ -119,7 +119,7 @@ static bool read_escape(struct regex *x, struct set *set, uint32_t *c)
     if (add_named(x, set, e))
         return false;
     *c = (uint8_t)e;
-    if (k)
+    if (k && (e != '0' || *x->p < '0' || *x->p > '9')) /* no octal numbers */
         *c = (uint8_t)to[k - from];
     else if (e == 'x' || e == 'u')
         *c = read_hex(x, e == 'x' ? 2 : 4);

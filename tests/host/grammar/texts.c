@@ -123,6 +123,8 @@ Test(grammar_texts, what_is_wrong_with_a_schema)
         {"{\"type\": \"string\", \"pattern\": \"^a*$\", \"maxLength\": 3}", "at '/maxLength'"},
         {"{\"type\": \"string\", \"format\": \"color\"}", "format 'color' is not supported"},
         {"{\"enum\": [\"ab\"], \"pattern\": \"a\"}", "beside pattern"},
+        {"{\"type\": \"string\", \"pattern\": \"\\\\01\"}", "this escape is not supported"},
+        {"{\"type\": \"integer\", \"maximum\": -1e19}", "no text fits it"},
         {"{\"minProperties\": 2}", "at '/minProperties'"},
         {"{\"required\": [1]}", "a list of names is expected"},
         {"{\"anyOf\": []}", "a list of schemas is expected"},
