@@ -98,13 +98,13 @@ static json_t *find_ref(struct gr_schema *s, const char *ref, const char *at)
 
 /* ---- conjunctions ---- */
 
-static bool has_part(const struct gr_vec *parts, const json_t *schema)
+static const struct gr_part *find_part(const struct gr_vec *parts, const json_t *schema)
 {
     const struct gr_part *p = parts->data;
     for (size_t i = 0; i < parts->n; i++)
         if (p[i].schema == schema)
-            return true;
-    return false;
+            return &p[i];
+    return NULL;
 }
 
 static void add_part(struct gr_schema *s, struct gr_vec *parts, json_t *schema, const char *at)
@@ -121,9 +121,12 @@ static bool add_schema(struct gr_schema *s, json_t *schema, const char *at, stru
 {
     if (json_is_false(schema))
         return false;
+    const struct gr_part *have = find_part(parts, schema);
     if (!json_is_true(schema) && !json_is_object(schema))
         gr_schema_fail(s, at, "a schema is an object, true or false");
-    else if (json_is_object(schema) && !has_part(parts, schema))
+    else if (have && have->done)
+        gr_schema_fail(s, at, "it refers to itself without a value in between");
+    else if (json_is_object(schema) && !have)
         add_part(s, parts, schema, at);
     return true;
 }
