@@ -51,6 +51,7 @@ struct gr_schema {
     uint32_t space;         /* rules, 0: not made yet: blanks */
     uint32_t escapes, wide; /* the characters that are escaped; those beyond ASCII */
     uint32_t key_characters;
+    uint64_t compared; /* values and names, in pairs */
 };
 
 /* A rule that is to be made: of a conjunction [n], or of a value. */
@@ -64,6 +65,8 @@ struct gr_todo {
 /* Every function fails through s->r->rc; gr_schema_fail sets it, and names a place. */
 void gr_schema_fail(struct gr_schema *s, const char *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* Counts n comparisons of values or names; false: they are too many, or something failed. */
+bool gr_schema_compares(struct gr_schema *s, const char *at, size_t n);
 /* The pointer to a member or an item of what `at` points to. */
 const char *gr_schema_at(struct gr_schema *s, const char *at, const char *name);
 const char *gr_schema_at_index(struct gr_schema *s, const char *at, size_t i);

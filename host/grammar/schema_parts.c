@@ -9,7 +9,7 @@
 #include "base/checked.h"
 #include "gr/status.h"
 
-enum { MAX_PARTS = 256 };
+enum { MAX_PARTS = 256, MAX_COMPARED = 1 << 26 };
 
 void gr_schema_fail(struct gr_schema *s, const char *at, const char *fmt, ...)
 {
@@ -22,6 +22,14 @@ void gr_schema_fail(struct gr_schema *s, const char *at, const char *fmt, ...)
     va_end(args);
     s->r->rc = gr_fail(GR_E_INVALID, "JSON schema, at %s: %s",
                        *at ? gr_quote(at, strlen(at)) : "''", what);
+}
+
+bool gr_schema_compares(struct gr_schema *s, const char *at, size_t n)
+{
+    s->compared += n;
+    if (s->compared > MAX_COMPARED)
+        gr_schema_fail(s, at, "comparing its values takes too long: make it smaller");
+    return !s->r->rc;
 }
 
 /* ---- JSON pointers ---- */

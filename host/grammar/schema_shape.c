@@ -53,28 +53,60 @@ static void read_type(const struct reader *r, json_t *v)
     r->shape->types &= all;
 }
 
-static bool equal(json_t *a, json_t *b)
+static bool equal_numbers(json_t *a, json_t *b)
 {
-    if (json_is_number(a) && json_is_number(b))
-        return json_number_value(a) == json_number_value(b);
-    return json_equal(a, b);
+    if (json_is_integer(a) && json_is_integer(b))
+        return json_integer_value(a) == json_integer_value(b);
+    if (json_is_real(a) && json_is_real(b))
+        return json_real_value(a) == json_real_value(b);
+    double x = json_real_value(json_is_real(a) ? a : b);
+    json_int_t i = json_integer_value(json_is_real(a) ? b : a);
+    return x >= -9223372036854775808.0 && x < 9223372036854775808.0 && x == floor(x) &&
+           (json_int_t)x == i;
 }
 
-static bool contains(json_t *list, json_t *v)
+/* Whether two values are equal as JSON schemas have it, 1 and 1.0 included; *n counts the values
+ * that are compared. The parser limits how deeply they nest: to 2048. */
+static bool equal(json_t *a, json_t *b, size_t *n) /* NOLINT(misc-no-recursion) */
 {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (equal(json_array_get(list, i), v))
-            return true;
-    return false;
+    const char *key;
+    json_t *v;
+    bool same = true;
+    ++*n;
+    if (json_is_number(a) && json_is_number(b))
+        return equal_numbers(a, b);
+    if (json_typeof(a) != json_typeof(b) || json_array_size(a) != json_array_size(b) ||
+        json_object_size(a) != json_object_size(b))
+        return false;
+    if (!json_is_array(a) && !json_is_object(a))
+        return json_equal(a, b);
+    for (size_t i = 0; i < json_array_size(a) && same; i++)
+        same = equal(json_array_get(a, i), json_array_get(b, i), n);
+    json_object_foreach(a, key, v)
+    {
+        json_t *other = same ? json_object_get(b, key) : NULL;
+        same = other && equal(v, other, n);
+    }
+    return same;
+}
+
+/* Whether the list has the value; false after a failure. */
+static bool contains(struct gr_schema *s, const char *at, json_t *list, json_t *v)
+{
+    size_t n = 0;
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(list) && !found; i++)
+        found = equal(json_array_get(list, i), v, &n);
+    return gr_schema_compares(s, at, n) && found;
 }
 
 /* Leaves the values that are in `list` too. */
 static void limit_values(const struct reader *r, json_t *list)
 {
     json_t *have = r->shape->values, *left = json_array();
-    for (size_t i = 0; left && i < json_array_size(list); i++) {
+    for (size_t i = 0; left && i < json_array_size(list) && !r->s->r->rc; i++) {
         json_t *v = json_array_get(list, i);
-        if ((!have || contains(have, v)) && json_array_append(left, v))
+        if ((!have || contains(r->s, r->at, have, v)) && json_array_append(left, v))
             r->s->r->rc = GR_E_NOMEM_HOST;
     }
     if (!left)
@@ -380,6 +412,9 @@ static const char *unchecked(json_t *schema, json_t *v)
     return NULL;
 }
 
+/* Comparisons that a value, or the name of a property, in one part counts as. */
+enum { VALUE_IN_PART = 32, NAME_IN_PART = 8 };
+
 /* Leaves the values that all other keywords allow. */
 static void filter_values(struct gr_schema *s, const struct gr_part *parts, size_t n,
                           struct gr_shape *shape)
@@ -395,6 +430,8 @@ static void filter_values(struct gr_schema *s, const struct gr_part *parts, size
                                other);
             fits = within(parts[k].schema, v);
         }
+        if (!gr_schema_compares(s, shape->values_at, n * VALUE_IN_PART))
+            return;
         if (!fits)
             (void)json_array_remove(shape->values, i);
     }
@@ -441,9 +478,9 @@ void gr_shape_read(struct gr_schema *s, const struct gr_part *parts, size_t n,
 /* ---- shapes that have nothing in common ---- */
 
 /* The values that a property may have by const or enum of one of the parts, NULL: any; a new
- * reference. */
+ * reference. Adds the comparisons to *n. */
 static json_t *property_values(const struct gr_vec *parts, const char *name, bool *required,
-                               bool *forbidden)
+                               bool *forbidden, size_t *n)
 {
     json_t *values = NULL;
     const struct gr_part *p = parts->data;
@@ -451,6 +488,7 @@ static json_t *property_values(const struct gr_vec *parts, const char *name, boo
     for (size_t i = 0; i < parts->n; i++) {
         json_t *own = json_object_get(json_object_get(p[i].schema, "properties"), name), *v, *list;
         json_t *names = json_object_get(p[i].schema, "required");
+        *n += NAME_IN_PART + json_array_size(names);
         for (size_t k = 0; k < json_array_size(names); k++)
             *required |= !strcmp(json_string_value(json_array_get(names, k)), name);
         *forbidden |= json_is_false(own) ||
@@ -465,36 +503,39 @@ static json_t *property_values(const struct gr_vec *parts, const char *name, boo
     return values;
 }
 
-static bool none_shared(json_t *a, json_t *b)
+static bool none_shared(struct gr_schema *s, const char *at, json_t *a, json_t *b)
 {
-    for (size_t i = 0; i < json_array_size(a); i++)
-        if (contains(b, json_array_get(a, i)))
+    for (size_t i = 0; i < json_array_size(a) && !s->r->rc; i++)
+        if (contains(s, at, b, json_array_get(a, i)))
             return false;
     return true;
 }
 
 /* Whether a property tells objects of a and b apart: required in both with different values, or
  * required in one and forbidden in the other. */
-static bool property_apart(const struct gr_vec *a, const struct gr_vec *b, const char *name)
+static bool property_apart(struct gr_schema *s, const struct gr_vec *a, const struct gr_vec *b,
+                           const char *name)
 {
     bool need_a, need_b, no_a, no_b;
-    json_t *va = property_values(a, name, &need_a, &no_a);
-    json_t *vb = property_values(b, name, &need_b, &no_b);
-    bool apart = (need_a && no_b) || (need_b && no_a) ||
-                 (need_a && need_b && va && vb && none_shared(va, vb));
+    size_t n = 0;
+    const char *at = ((const struct gr_part *)b->data)->at;
+    json_t *va = property_values(a, name, &need_a, &no_a, &n);
+    json_t *vb = property_values(b, name, &need_b, &no_b, &n);
+    bool apart = !gr_schema_compares(s, at, n) || (need_a && no_b) || (need_b && no_a) ||
+                 (need_a && need_b && va && vb && none_shared(s, at, va, vb));
     json_decref(va);
     json_decref(vb);
     return apart;
 }
 
-static bool objects_apart(const struct gr_vec *a, const struct gr_vec *b)
+static bool objects_apart(struct gr_schema *s, const struct gr_vec *a, const struct gr_vec *b)
 {
     for (int side = 0; side < 2; side++) {
         const struct gr_vec *v = side ? b : a;
         for (size_t i = 0; i < v->n; i++) {
             json_t *names = json_object_get(((struct gr_part *)v->data)[i].schema, "required");
             for (size_t k = 0; k < json_array_size(names); k++)
-                if (property_apart(a, b, json_string_value(json_array_get(names, k))))
+                if (property_apart(s, a, b, json_string_value(json_array_get(names, k))))
                     return true;
         }
     }
@@ -517,10 +558,11 @@ bool gr_shape_apart(struct gr_schema *s, const struct gr_shape *a, const struct 
         types &= types_of_all(a->values);
     if (b->values)
         types &= types_of_all(b->values);
-    if (!types || s->r->rc || (a->values && b->values && none_shared(a->values, b->values)))
+    if (!types || s->r->rc ||
+        (a->values && b->values && none_shared(s, b->values_at, a->values, b->values)))
         return true;
     if (types == GR_JSON_OBJECT)
-        return objects_apart(a_parts, b_parts);
+        return objects_apart(s, a_parts, b_parts);
     if (types == GR_JSON_INTEGER)
         return a->hi < b->lo || b->hi < a->lo;
     return types == GR_JSON_STRING &&

@@ -124,6 +124,11 @@ Test(grammar_texts, what_is_wrong_with_a_schema)
         {"{\"type\": \"string\", \"format\": \"color\"}", "format 'color' is not supported"},
         {"{\"enum\": [\"ab\"], \"pattern\": \"a\"}", "beside pattern"},
         {"{\"type\": \"string\", \"pattern\": \"\\\\01\"}", "this escape is not supported"},
+        {"{\"oneOf\": [{\"const\": [1]}, {\"const\": [1.0]}]}", "at '/oneOf/1': a value may match"},
+        {"{\"oneOf\": [{\"const\": {\"a\": [2.0]}}, {\"const\": {\"a\": [2]}}]}",
+         "a value may match"},
+        {"{\"enum\": [9007199254740993], \"const\": 9007199254740992}", "no text fits it"},
+        {"{\"enum\": [9007199254740993], \"const\": 9007199254740992.0}", "no text fits it"},
         {"{\"type\": \"integer\", \"maximum\": -1e19}", "no text fits it"},
         {"{\"anyOf\": [{\"$ref\": \"#\"}, {\"type\": \"null\"}]}",
          "at '': it refers to itself without a value in between"},
@@ -225,6 +230,53 @@ Test(grammar_texts, repetitions_of_repetitions)
     }
     cr_expect_eq(rc, GR_E_TOO_LARGE, "%s", gr_error());
     cr_expect(strstr(gr_error(), "takes too long"), "%s", gr_error());
+}
+
+/* Lists of values, and of names, that are compared in pairs. */
+Test(grammar_texts, comparisons_without_end)
+{
+    static char text[GR_GRAMMAR_MAX_SOURCE];
+    size_t n = (size_t)snprintf(text, sizeof text, "{\"$defs\": {\"a\": {\"required\": [\"x\"");
+    for (int i = 0; i < 2000; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, ",\"%d\"", i);
+    n += (size_t)snprintf(text + n, sizeof text - n, "]}}, \"oneOf\": [true");
+    n -= 4;
+    for (int i = 0; i < 12; i++)
+        n += (size_t)snprintf(
+            text + n, sizeof text - n,
+            "%s{\"type\": \"object\", \"allOf\": [{\"$ref\": \"#/$defs/a\"}, "
+            "{\"allOf\": [{\"properties\": {\"t\": {\"const\": %d}}, \"required\": "
+            "[\"t\"]}]}]}",
+            i ? "," : "", i);
+    snprintf(text + n, sizeof text - n, "]}");
+    expect_refused(text, true, "comparing its values takes too long");
+    /* Values by equality. */
+    n = (size_t)snprintf(text, sizeof text, "{\"$defs\": {\"a\": {\"enum\": [1");
+    for (int i = 0; i < 5000; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, ",1");
+    n += (size_t)snprintf(text + n, sizeof text - n, "], \"allOf\": [{\"enum\": [2");
+    for (int i = 0; i < 5000; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, ",2");
+    n += (size_t)snprintf(text + n, sizeof text - n, "]}]}}, \"properties\": {");
+    for (int i = 0; i < 20; i++)
+        n +=
+            (size_t)snprintf(text + n, sizeof text - n,
+                             "%s\"%d\": {\"allOf\": [{\"$ref\": \"#/$defs/a\"}]}", i ? "," : "", i);
+    snprintf(text + n, sizeof text - n, "}}");
+    expect_refused(text, true, "comparing its values takes too long");
+    /* Values by all that holds for them. */
+    n = (size_t)snprintf(text, sizeof text, "{\"$defs\": {\"a\": {\"enum\": [1");
+    for (int i = 0; i < 5000; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, ",1");
+    n += (size_t)snprintf(text + n, sizeof text - n, "], \"allOf\": [{}");
+    for (int i = 0; i < 240; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, ",{}");
+    n += (size_t)snprintf(text + n, sizeof text - n, "]}}, \"properties\": {");
+    for (int i = 0; i < 20; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%d\": {\"$ref\": \"#/$defs/a\"}",
+                              i ? "," : "", i);
+    snprintf(text + n, sizeof text - n, "}}");
+    expect_refused(text, true, "comparing its values takes too long");
 }
 
 /* Long counts cost neither states nor time. */
