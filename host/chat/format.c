@@ -7,6 +7,9 @@
 
 #include "base/checked.h"
 #include "chat/format.h"
+#include "text/utf8.h"
+
+#define MOST_DIGITS 1000 /* of a precision */
 
 int64_t gr_format_digits(const struct gr_string *s, size_t *i)
 {
@@ -46,17 +49,14 @@ void gr_format_text(struct gr_render *r, struct gr_text *t, const struct gr_form
         put_field(r, t, x, &none, s.str, x->align ? x->align : align);
 }
 
-/* Puts thousands separators into the digits of [out, out + n), before a point or exponent. */
-static size_t group(char *out, size_t n, size_t size, char with)
+/* Puts separators between groups of `of` digits among the first `whole` ones of [out, out + n). */
+static size_t group(char *out, size_t n, size_t size, char with, size_t whole, size_t of)
 {
-    size_t whole = 0, count;
-    while (whole < n && isdigit((unsigned char)out[whole]))
-        whole++;
-    count = whole ? (whole - 1) / 3 : 0;
+    size_t count = whole ? (whole - 1) / of : 0;
     if (!with || n + count >= size)
         return n;
-    for (size_t at = whole; at > 3;) {
-        at -= 3;
+    for (size_t at = whole; at > of;) {
+        at -= of;
         memmove(out + at + 1, out + at, n - at);
         out[at] = with, n++;
     }
@@ -80,10 +80,15 @@ static void put_number(struct gr_render *r, struct gr_text *t, const struct gr_f
 void gr_format_int(struct gr_render *r, struct gr_text *t, const struct gr_format_spec *x,
                    int64_t i, char align)
 {
-    char body[400];
+    char body[1600];
     uint64_t u = i < 0 ? -(uint64_t)i : (uint64_t)i;
     int n = 0;
+    size_t of = 4;
     const char *prefix = "";
+    if (x->precision > MOST_DIGITS) {
+        gr_render_fail(r, "a precision of more than %d digits", MOST_DIGITS);
+        return;
+    }
     if (x->type == 'b') {
         for (int bit = 63; bit >= 0; bit--) {
             if (n || u >> bit & 1 || !bit)
@@ -98,10 +103,11 @@ void gr_format_int(struct gr_render *r, struct gr_text *t, const struct gr_forma
                      (unsigned long long)u);
         prefix = x->type == 'o' ? "0o" : x->type == 'x' ? "0x" : "0X";
     } else {
-        n = snprintf(body, sizeof body, "%0*llu", (int)GR_MIN(GR_MAX(x->precision, 1), 300),
+        of = 3;
+        n = snprintf(body, sizeof body, "%0*llu", (int)GR_MAX(x->precision, 1),
                      (unsigned long long)u);
-        n = (int)group(body, (size_t)n, sizeof body, x->group);
     }
+    n = (int)group(body, (size_t)n, sizeof body, x->group, (size_t)n, of);
     put_number(r, t, x, i < 0, x->alternate ? prefix : "", body, (size_t)n, align);
 }
 
@@ -111,8 +117,8 @@ void gr_format_float(struct gr_render *r, struct gr_text *t, const struct gr_for
     char body[1600], form[16];
     char type = x->type == '%' ? 'f' : x->type ? x->type : 'r';
     size_t n;
-    if (x->precision > 1000) {
-        gr_render_fail(r, "a precision of more than 1000 digits");
+    if (x->precision > MOST_DIGITS) {
+        gr_render_fail(r, "a precision of more than %d digits", MOST_DIGITS);
         return;
     }
     if (x->type == '%')
@@ -127,7 +133,10 @@ void gr_format_float(struct gr_render *r, struct gr_text *t, const struct gr_for
         n = (size_t)snprintf(body, sizeof body - 1, form, precision, fabs(f));
 #pragma GCC diagnostic pop
     }
-    n = group(body, n, sizeof body - 1, x->group);
+    size_t whole = 0; /* digits before a point or exponent */
+    while (whole < n && isdigit((unsigned char)body[whole]))
+        whole++;
+    n = group(body, n, sizeof body - 1, x->group, whole, 3);
     if (x->type == '%')
         body[n++] = '%';
     put_number(r, t, x, signbit(f) && !isnan(f), "", body, n, align);
@@ -179,6 +188,15 @@ static int64_t percent_number(struct gr_render *r, struct percent *p)
     return gr_format_digits(p->s, &p->at);
 }
 
+/* The text of one character. */
+static struct gr_val character(struct gr_render *r, int64_t cp)
+{
+    char out[4];
+    if (cp < 0 || cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000))
+        return gr_render_fail(r, "%%c: %lld is no character", (long long)cp);
+    return gr_str_copy(r, out, gr_utf8_put((uint32_t)cp, out));
+}
+
 static void percent_value(struct gr_render *r, struct gr_text *t, const struct gr_format_spec *x,
                           struct gr_val v)
 {
@@ -210,6 +228,10 @@ static void percent_value(struct gr_render *r, struct gr_text *t, const struct g
             gr_format_float(r, t, x, gr_float_of(v), '>');
         return;
     case 'c':
+        if (gr_is_int(v))
+            v = character(r, gr_int_of(v));
+        if (!gr_render_ok(r))
+            return;
         if (gr_is_str(v) && gr_str_length(v.str) == 1)
             gr_format_text(r, t, x, v, '>');
         else
@@ -246,9 +268,9 @@ static void percent(struct gr_render *r, struct gr_text *t, struct percent *p)
     }
     x.width = percent_number(r, p);
     if (p->at < s->n && s->p[p->at] == '.')
-        p->at++, x.precision = percent_number(r, p), x.precision += x.precision < 0;
+        p->at++, x.precision = percent_number(r, p), x.precision = GR_MAX(x.precision, 0);
     if (x.width < -1)
-        x.align = '<', x.width = -x.width;
+        x.align = '<', x.width = x.width < -GR_FORMAT_MAX_WIDTH ? INT64_MAX : -x.width;
     if (x.width > GR_FORMAT_MAX_WIDTH || x.precision > GR_FORMAT_MAX_WIDTH) {
         gr_render_fail(r, "a width of more than %d characters", GR_FORMAT_MAX_WIDTH);
         return;

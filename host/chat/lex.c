@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "base/checked.h"
 #include "gr/status.h"
@@ -158,6 +159,13 @@ static int raw_text(struct lexer *x, size_t start, size_t k, char sign)
 static bool is_word(char c)
 {
     return isalnum((unsigned char)c) || c == '_' || (c & 0x80);
+}
+
+/* What may stand in a name beyond ASCII: letters, marks and numbers. */
+static bool is_letter(uint32_t cp)
+{
+    int c = utf8proc_category((utf8proc_int32_t)cp);
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NO);
 }
 
 static size_t digits(const struct lexer *x, size_t at)
@@ -370,9 +378,16 @@ static int tag_token(struct lexer *x)
         return string(x);
     if (!is_word(c))
         return operator(x);
-    size_t n = 1;
-    while (x->at + n < x->n && is_word(x->p[x->at + n]))
-        n++;
+    size_t n = 0, k;
+    struct gr_string s = {.p = x->p, .n = x->n};
+    while (x->at + n < x->n && is_word(x->p[x->at + n])) {
+        uint32_t cp = gr_code_at(&s, x->at + n, &k);
+        if (cp >= 0x80 && !is_letter(cp))
+            break;
+        n += k;
+    }
+    if (!n)
+        return gr_source_fail(x->p, x->at, "unexpected character %s", gr_quote(x->p + x->at, 1));
     int rc = push(x, GR_TOK_NAME, x->at, n);
     x->at += n;
     return rc;

@@ -1,6 +1,7 @@
 /* Statements of templates. Recursion ends at GR_TEMPLATE_MAX_DEPTH (gr_parse_enter). */
 #include "chat/parse.h"
 
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -497,7 +498,7 @@ static void parse_params(struct gr_parser *p, struct gr_macro_code *m, struct gr
         if (params.n == 64)
             gr_parse_fail(p, "more than 64 parameters");
         size_t start = gr_here(p);
-        if (gr_parse_accept_op(p, "=")) {
+        if (!p->rc && gr_parse_accept_op(p, "=")) {
             m->has_default[params.n / 8] |= (uint8_t)(1u << params.n % 8);
             had_default = true;
             size_t jump = gr_code_emit(p, GR_OP_DEFAULT, index, 0, 0, at);
@@ -746,11 +747,15 @@ int gr_template_new(struct gr_template **out, const char *text, size_t n)
     if (!prog)
         return GR_E_NOMEM_HOST;
     prog->mem.cap = GR_TEMPLATE_MAX_MEMORY;
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), was = uselocale(c);
     int rc = copy_source(prog, text, n);
     if (!rc)
         rc = gr_lex(prog, &tokens);
     if (!rc)
         rc = parse(prog, tokens.data);
+    uselocale(was);
+    if (c)
+        freelocale(c);
     gr_vec_fini(&tokens);
     if (rc)
         gr_template_free(&prog);

@@ -563,7 +563,9 @@ void gr_parse_expr(struct gr_parser *p)
     if (!gr_parse_enter(p))
         return;
     gr_parse_or(p);
-    while (!p->rc && gr_parse_is_name(p, "if")) {
+    for (int n = 0; !p->rc && gr_parse_is_name(p, "if"); n++) {
+        if (n == MOST_CHAINED)
+            gr_parse_fail(p, "more than %d conditions in a row", MOST_CHAINED);
         p->unknown = had; /* what is unknown in an inline if is an error when it runs */
         p->soft = true;
         parse_inline_if(p, start);

@@ -1,4 +1,5 @@
 /* A render, from context to result. */
+#include <locale.h>
 #include <string.h>
 
 #include "chat/json.h"
@@ -34,6 +35,7 @@ int gr_template_render(const struct gr_template *t, const char *context, size_t 
     struct gr_render *r = gr_calloc(1, sizeof *r);
     if (!r)
         return GR_E_NOMEM_HOST;
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), was = uselocale(c);
     struct gr_text text = {0};
     r->prog = t, r->now = now, r->out = &text;
     r->find_method = gr_method_find, r->find_filter = gr_filter_find;
@@ -42,6 +44,9 @@ int gr_template_render(const struct gr_template *t, const char *context, size_t 
     if (!r->rc)
         gr_run(r);
     int rc = r->rc ? r->rc : give(r, prompt);
+    uselocale(was);
+    if (c)
+        freelocale(c);
     gr_arena_fini(&r->mem);
     gr_free(r);
     return rc;

@@ -82,9 +82,9 @@ static struct gr_val slice_range(struct gr_render *r, const struct gr_range *a, 
     struct gr_range *out = gr_render_alloc(r, 1, sizeof *out);
     if (!out)
         return gr_none();
-    *out =
-        (struct gr_range){.start = a->start + start * a->step, .stop = a->start + stop * a->step};
-    if (!gr_mul(&out->step, a->step, step))
+    if (!gr_mul(&out->start, a->step, start) || !gr_add(&out->start, out->start, a->start) ||
+        !gr_mul(&out->stop, a->step, stop) || !gr_add(&out->stop, out->stop, a->start) ||
+        !gr_mul(&out->step, a->step, step))
         return gr_render_fail(r, "the result of integers does not fit 64 bits");
     int64_t by = step > 0 ? step : -step, span = step > 0 ? stop - start : start - stop;
     if (span > 0 && by > 0)

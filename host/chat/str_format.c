@@ -114,6 +114,9 @@ static void format_value(struct gr_render *r, struct gr_text *t, struct gr_val v
     }
     if (!read_spec(r, text, &x))
         return;
+    static const struct gr_string zero = {.p = "0", .n = 1};
+    if (gr_is_str(v) && x.zero && !x.fill)
+        x.fill = &zero;
     bool number = gr_is_number(v), real = x.type && strchr("eEfFgG%", x.type);
     if (gr_is_str(v) && (!x.type || x.type == 's') && x.align != '=' && !x.sign)
         gr_format_text(r, t, &x, v, '<');
@@ -156,7 +159,8 @@ static void field(struct gr_render *r, struct gr_text *t, struct fields *f)
         v = is_r ? gr_text_value(r, &repr) : gr_to_str(r, v);
     }
     spec += spec < end;
-    struct gr_string text = {.p = p + spec, .n = end - spec};
+    struct gr_string text = {
+        .p = p + spec, .n = end - spec, .mark = f->s->mark ? f->s->mark + spec : NULL};
     if (gr_render_ok(r))
         format_value(r, t, v, &text);
 }
