@@ -275,18 +275,23 @@ static struct gr_val call_strftime(struct gr_render *r, struct gr_val self, cons
                                    const struct gr_args *a)
 {
     (void)self, (void)a;
-    char format[256], out[1024];
+    char format[256], out[4096];
     time_t now = (time_t)gr_render_now(r);
     struct tm tm;
-    if (!gr_is_str(v[0]) || v[0].str->n >= sizeof format || memchr(v[0].str->p, 0, v[0].str->n))
+    if (!gr_is_str(v[0]) || v[0].str->n > sizeof format - 2 || memchr(v[0].str->p, 0, v[0].str->n))
         return gr_render_fail(r, "strftime_now takes a text of at most %zu bytes",
-                              sizeof format - 1);
+                              sizeof format - 2);
     memcpy(format, v[0].str->p, v[0].str->n);
-    format[v[0].str->n] = 0;
+    memcpy(format + v[0].str->n, ".", 2); /* no result is empty, so that 0 is an error */
     if (!localtime_r(&now, &tm))
         return gr_render_fail(r, "the time %lld has no date", (long long)now);
     size_t n = strftime(out, sizeof out, format, &tm);
-    return gr_str_copy(r, out, n);
+    if (!n)
+        return gr_render_fail(r, "strftime_now makes more than %zu bytes", sizeof out - 2);
+    const uint8_t *mark = v[0].str->mark;
+    struct gr_text t = {0};
+    gr_text_put_as(r, &t, out, n - 1, mark && memchr(mark, 1, v[0].str->n));
+    return gr_text_value(r, &t);
 }
 
 static const struct gr_native globals[] = {

@@ -257,7 +257,8 @@ struct gr_pair *gr_dict_find_text(struct gr_render *r, const struct gr_dict *d, 
 {
     for (size_t i = 0; i < d->n && gr_render_step(r, i % 64 == 63); i++) {
         struct gr_val k = d->v[i].key;
-        if (k.type == GR_VAL_STR && k.str->n == n && !memcmp(k.str->p, p, n))
+        if (k.type == GR_VAL_STR && k.str->n == n && gr_render_step(r, n / 256) &&
+            !memcmp(k.str->p, p, n))
             return &d->v[i];
     }
     return NULL;
@@ -344,14 +345,24 @@ static struct gr_list *entries(struct gr_render *r, const struct gr_dict *d, enu
     return l;
 }
 
+const struct gr_list *gr_lazy_items(struct gr_render *r, struct gr_lazy *z)
+{
+    if (z->items)
+        return z->items;
+    if (!gr_render_enter(r))
+        return gr_list_new(r, 0);
+    z->items = z->make(r, z);
+    gr_render_leave(r);
+    return z->items;
+}
+
 /* What is left of an iterator, which is consumed. */
 static struct gr_list *drain(struct gr_render *r, struct gr_lazy *z)
 {
-    if (!z->items)
-        z->items = z->make(r, z);
-    struct gr_list *rest = gr_list_new(r, z->items->n - z->at);
-    for (; z->at < z->items->n && gr_render_ok(r); z->at++)
-        gr_list_push(r, rest, z->items->v[z->at]);
+    const struct gr_list *all = gr_lazy_items(r, z);
+    struct gr_list *rest = gr_list_new(r, all->n > z->at ? all->n - z->at : 0);
+    for (; z->at < all->n && gr_render_ok(r); z->at++)
+        gr_list_push(r, rest, all->v[z->at]);
     return rest;
 }
 

@@ -17,6 +17,19 @@ int64_t gr_render_now(const struct gr_render *r)
     return r->now;
 }
 
+bool gr_render_enter(struct gr_render *r)
+{
+    if (r->n_making == GR_VALUE_MAX_DEPTH)
+        gr_render_fail(r, "iterators are nested deeper than %u", GR_VALUE_MAX_DEPTH);
+    r->n_making += !r->rc;
+    return !r->rc;
+}
+
+void gr_render_leave(struct gr_render *r)
+{
+    r->n_making--;
+}
+
 struct gr_val gr_render_fail(struct gr_render *r, const char *fmt, ...)
 {
     char what[512];

@@ -191,7 +191,7 @@ GR_FILTER(filter_center)
     if (!gr_int_arg(r, v[0], 80, &width) || !gr_render_ok(r))
         return gr_none();
     gr_render_step(r, s.str->n / 256);
-    int64_t room = width - gr_length(s), left = room / 2 + (room & width & 1);
+    int64_t room = width < 0 ? 0 : width - gr_length(s), left = room / 2 + (room & width & 1);
     if (room <= 0)
         return s;
     struct gr_val blank = gr_str_text(r, " ");
@@ -213,7 +213,7 @@ GR_FILTER(filter_truncate)
         return gr_render_fail(r, "truncate: the end does not fit in the length");
     if (gr_is_str(self) && !gr_render_step(r, self.str->n / 256))
         return gr_none();
-    if (gr_length(self) >= 0 && gr_length(self) <= length + leeway)
+    if (gr_length(self) >= 0 && gr_length(self) - leeway <= length)
         return self;
     if (!gr_is_str(self))
         return gr_render_fail(r, "truncate: a text is expected, not '%s'", gr_type_name(self));
@@ -232,6 +232,8 @@ GR_FILTER(filter_wordcount)
     struct gr_val s = gr_to_str(r, self);
     int64_t n = 0;
     bool inside = false;
+    if (gr_render_ok(r))
+        gr_render_step(r, s.str->n / 64);
     for (size_t i = 0, k; gr_render_ok(r) && i < s.str->n; i += k) {
         uint32_t cp = gr_code_at(s.str, i, &k);
         int c = utf8proc_category((utf8proc_int32_t)cp);
@@ -239,7 +241,6 @@ GR_FILTER(filter_wordcount)
                     (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
         n += word && !inside;
         inside = word;
-        gr_render_step(r, i % 64 == 63);
     }
     return gr_int(n);
 }
@@ -270,14 +271,14 @@ static void separators(struct gr_render *r, struct gr_val v, struct gr_json_styl
         gr_render_fail(r, "tojson: separators are two texts");
         return;
     }
-    style->item = v.list->v[0].str->p, style->n_item = v.list->v[0].str->n;
-    style->key = v.list->v[1].str->p, style->n_key = v.list->v[1].str->n;
+    style->item = *v.list->v[0].str;
+    style->key = *v.list->v[1].str;
 }
 
 GR_FILTER(filter_tojson)
 {
     (void)a;
-    struct gr_json_style style = {.item = ", ", .n_item = 2, .key = ": ", .n_key = 2};
+    struct gr_json_style style = {.item = {.p = ", ", .n = 2}, .key = {.p = ": ", .n = 2}};
     struct gr_text t = {0};
     style.ascii = flag(r, v[0]);
     style.sort = flag(r, v[3]);
@@ -285,8 +286,8 @@ GR_FILTER(filter_tojson)
         struct gr_val space = indention(r, v[1]);
         if (!gr_render_ok(r))
             return gr_none();
-        style.indent = space.str->p, style.n_indent = space.str->n;
-        style.n_item = 1;
+        style.indent = space.str;
+        style.item.n = 1;
     }
     if (gr_is_given(v[2]) && v[2].type != GR_VAL_NONE)
         separators(r, v[2], &style);

@@ -81,9 +81,8 @@ GR_FILTER(filter_first)
     struct gr_val none = gr_undefined_name(r, "the first item of an empty sequence", 35);
     if (self.type == GR_VAL_LAZY) { /* one item is taken, the others stay */
         struct gr_lazy *z = self.lazy;
-        if (!z->items)
-            z->items = z->make(r, z);
-        return z->at < z->items->n ? z->items->v[z->at++] : none;
+        const struct gr_list *all = gr_lazy_items(r, z);
+        return z->at < all->n ? all->v[z->at++] : none;
     }
     const struct gr_list *items = gr_items(r, self);
     return items->n ? items->v[0] : none;

@@ -1,4 +1,4 @@
-/* JSON to values and back. Recursion ends at GR_VALUE_MAX_DEPTH. */
+/* JSON to values and back. Recursion ends at GR_VALUE_MAX_DEPTH (for reading: fits). */
 #include "chat/json.h"
 
 #include <jansson.h>
@@ -43,16 +43,42 @@ static enum origin origin_of(enum origin around, const char *key, const json_t *
     return around == OPERATOR ? OPERATOR : INPUT;
 }
 
-static struct gr_val read_value(struct gr_render *r, const json_t *j, enum origin origin,
-                                unsigned depth);
+/* Returns whether a JSON text keeps the limits, otherwise writes what is wrong to why [80]. jansson
+ * allocates outside of the arena, less than 160 bytes for each value. */
+static bool fits(const char *p, size_t n, char *why)
+{
+    size_t values = 1, depth = 0, deepest = 0; /* of values: an upper bound */
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] == '"') {
+            quoted = !quoted;
+        } else if (quoted) {
+            i += p[i] == '\\';
+        } else if (p[i] == '[' || p[i] == '{') {
+            values++, depth++;
+            deepest = GR_MAX(deepest, depth);
+        } else {
+            depth -= depth && (p[i] == ']' || p[i] == '}');
+            values += p[i] == ',' || p[i] == ':';
+        }
+    }
+    if (deepest > GR_VALUE_MAX_DEPTH)
+        snprintf(why, 80, "JSON is nested deeper than %u", GR_VALUE_MAX_DEPTH);
+    else if (values > GR_JSON_MAX_VALUES)
+        snprintf(why, 80, "JSON of more than %u values", GR_JSON_MAX_VALUES);
+    else
+        return true;
+    return false;
+}
 
-static struct gr_val read_array(struct gr_render *r, const json_t *j, enum origin origin,
-                                unsigned depth)
+static struct gr_val read_value(struct gr_render *r, const json_t *j, enum origin origin);
+
+static struct gr_val read_array(struct gr_render *r, const json_t *j, enum origin origin)
 {
     struct gr_list *l = gr_list_new(r, json_array_size(j));
     enum origin of = origin == MESSAGES ? MESSAGE : origin == MESSAGE ? INPUT : origin;
     for (size_t i = 0; i < json_array_size(j) && gr_render_ok(r); i++)
-        gr_list_push(r, l, read_value(r, json_array_get(j, i), of, depth + 1));
+        gr_list_push(r, l, read_value(r, json_array_get(j, i), of));
     return gr_list_value(l);
 }
 
@@ -68,8 +94,7 @@ static void append(struct gr_render *r, struct gr_dict *d, size_t room, struct g
         d->v[d->n++] = (struct gr_pair){key, value};
 }
 
-static struct gr_val read_object(struct gr_render *r, const json_t *j, enum origin origin,
-                                 unsigned depth)
+static struct gr_val read_object(struct gr_render *r, const json_t *j, enum origin origin)
 {
     struct gr_dict *d = gr_dict_new(r);
     for (void *i = json_object_iter((json_t *)j); i && gr_render_ok(r);
@@ -77,22 +102,18 @@ static struct gr_val read_object(struct gr_render *r, const json_t *j, enum orig
         const char *key = json_object_iter_key(i);
         const json_t *value = json_object_iter_value(i);
         struct gr_val k = read_string(r, key, strlen(key), origin != OPERATOR);
-        append(r, d, json_object_size(j), k,
-               read_value(r, value, origin_of(origin, key, value), depth + 1));
+        append(r, d, json_object_size(j), k, read_value(r, value, origin_of(origin, key, value)));
     }
     return gr_dict_value(d);
 }
 
-static struct gr_val read_value(struct gr_render *r, const json_t *j, enum origin origin,
-                                unsigned depth)
+static struct gr_val read_value(struct gr_render *r, const json_t *j, enum origin origin)
 {
-    if (depth > GR_VALUE_MAX_DEPTH)
-        return gr_render_fail(r, "JSON is nested deeper than %u", GR_VALUE_MAX_DEPTH);
     switch (json_typeof(j)) {
     case JSON_OBJECT:
-        return read_object(r, j, origin, depth);
+        return read_object(r, j, origin);
     case JSON_ARRAY:
-        return read_array(r, j, origin, depth);
+        return read_array(r, j, origin);
     case JSON_STRING:
         return read_string(r, json_string_value(j), json_string_length(j), origin != OPERATOR);
     case JSON_INTEGER:
@@ -110,12 +131,15 @@ static struct gr_val read_value(struct gr_render *r, const json_t *j, enum origi
 struct gr_val gr_from_json(struct gr_render *r, const char *p, size_t n, bool input)
 {
     json_error_t e;
+    char why[80];
     if (!gr_render_step(r, n / 32))
         return gr_none();
+    if (!fits(p, n, why))
+        return gr_render_fail(r, "from_json: %s", why);
     json_t *j = json_loadb(p, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
     if (!j)
         return gr_render_fail(r, "from_json: line %d, column %d: %s", e.line, e.column, e.text);
-    struct gr_val v = read_value(r, j, input ? INPUT : OPERATOR, 0);
+    struct gr_val v = read_value(r, j, input ? INPUT : OPERATOR);
     json_decref(j);
     return v;
 }
@@ -131,7 +155,12 @@ static bool is_token_name(const char *key)
 struct gr_val gr_context_read(struct gr_render *r, const char *p, size_t n)
 {
     json_error_t e;
+    char why[80];
     struct gr_dict *d = gr_dict_new(r);
+    if (!fits(p, n, why)) {
+        r->rc = gr_fail(GR_E_INVALID, "variables of the chat template: %s", why);
+        return gr_none();
+    }
     json_t *j = json_loadb(n ? p : " ", n ? n : 1, JSON_ALLOW_NUL, &e);
     if (!j) {
         r->rc = gr_fail(GR_E_INVALID, "variables of the chat template, line %d, column %d: %s",
@@ -147,7 +176,7 @@ struct gr_val gr_context_read(struct gr_render *r, const char *p, size_t n)
                              : is_token_name(key)     ? OPERATOR
                                                       : INPUT;
         append(r, d, json_object_size(j), read_string(r, key, strlen(key), false),
-               read_value(r, json_object_iter_value(i), origin, 0));
+               read_value(r, json_object_iter_value(i), origin));
     }
     json_decref(j);
     return gr_dict_value(d);
@@ -233,7 +262,7 @@ static void new_line(struct gr_render *r, struct gr_text *t, const struct gr_jso
         return;
     gr_text_put_text(r, t, "\n");
     for (unsigned i = 0; i < depth; i++)
-        gr_text_put(r, t, style->indent, style->n_indent, NULL);
+        gr_text_put_str(r, t, style->indent);
 }
 
 /* Sorts by keys; merge sort of pairs by gr_order is stable. */
@@ -270,10 +299,10 @@ static void put_object(struct gr_render *r, struct gr_text *t, const struct gr_d
     gr_text_put_text(r, t, "{");
     for (size_t i = 0; i < d->n && gr_render_step(r, 1); i++) {
         if (i)
-            gr_text_put(r, t, style->item, style->n_item, NULL);
+            gr_text_put_str(r, t, &style->item);
         new_line(r, t, style, depth + 1);
         put_key(r, t, p[i].key, style);
-        gr_text_put(r, t, style->key, style->n_key, NULL);
+        gr_text_put_str(r, t, &style->key);
         put_json(r, t, p[i].value, style, depth + 1);
     }
     if (d->n)
@@ -287,7 +316,7 @@ static void put_array(struct gr_render *r, struct gr_text *t, const struct gr_li
     gr_text_put_text(r, t, "[");
     for (size_t i = 0; i < l->n && gr_render_step(r, 1); i++) {
         if (i)
-            gr_text_put(r, t, style->item, style->n_item, NULL);
+            gr_text_put_str(r, t, &style->item);
         new_line(r, t, style, depth + 1);
         put_json(r, t, l->v[i], style, depth + 1);
     }

@@ -71,6 +71,8 @@ static struct gr_val own_item(struct gr_render *r, struct gr_val obj, struct gr_
     }
     if (!gr_is_int(key) || (!gr_is_str(obj) && !gr_is_sequence(obj) && obj.type != GR_VAL_RANGE))
         return none;
+    if (gr_is_str(obj))
+        gr_render_step(r, obj.str->n / 256);
     int64_t n = gr_length(obj), i = gr_int_of(key);
     i += i < 0 ? n : 0;
     if (i < 0 || i >= n)

@@ -104,6 +104,7 @@ struct gr_val gr_method_dict_pop(struct gr_render *r, struct gr_val self, const 
         return v[1];
     struct gr_val value = p->value;
     size_t at = (size_t)(p - self.dict->v);
+    gr_render_step(r, (self.dict->n - at) / 16);
     memmove(p, p + 1, (self.dict->n - at - 1) * sizeof *p);
     self.dict->n--;
     return value;

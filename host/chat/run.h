@@ -48,6 +48,7 @@ struct gr_render {
     size_t n_stack, cap_stack;
     struct gr_frame frames[2 * GR_RENDER_MAX_DEPTH];
     size_t n_frames;
+    unsigned n_making;      /* iterators whose items are being made */
     struct gr_loop **loops; /* the running ones, innermost last */
     size_t n_loops, cap_loops;
 };

@@ -189,15 +189,17 @@ STR_METHOD(str_rstrip)
     return gr_strip(r, self, v[0], false, true);
 }
 
-static bool begins(const struct gr_string *s, const struct gr_string *what, bool at_end)
+static bool begins(struct gr_render *r, const struct gr_string *s, const struct gr_string *what,
+                   bool at_end)
 {
-    return what->n <= s->n && !memcmp(s->p + (at_end ? s->n - what->n : 0), what->p, what->n);
+    return what->n <= s->n && gr_render_step(r, what->n / 256) &&
+           !memcmp(s->p + (at_end ? s->n - what->n : 0), what->p, what->n);
 }
 
 STR_METHOD(str_removeprefix)
 {
     (void)a;
-    if (!text_arg(r, v[0]) || !begins(self.str, v[0].str, false))
+    if (!text_arg(r, v[0]) || !begins(r, self.str, v[0].str, false))
         return self;
     return gr_str_part(r, self.str, v[0].str->n, self.str->n);
 }
@@ -205,23 +207,26 @@ STR_METHOD(str_removeprefix)
 STR_METHOD(str_removesuffix)
 {
     (void)a;
-    if (!text_arg(r, v[0]) || !begins(self.str, v[0].str, true))
+    if (!text_arg(r, v[0]) || !begins(r, self.str, v[0].str, true))
         return self;
     return gr_str_part(r, self.str, 0, self.str->n - v[0].str->n);
 }
 
-/* The part of a text that start and end arguments choose; absent: start is behind its end. */
+/* The part of a text that start and end arguments choose; absent: start is behind the end. */
 static struct gr_val part_of(struct gr_render *r, struct gr_val self, const struct gr_val *v,
                              size_t *skipped)
 {
-    int64_t n, lo;
+    int64_t n, lo, hi;
     *skipped = 0;
     if (!gr_is_given(v[0]) && !gr_is_given(v[1]))
         return self;
     n = gr_length(self);
-    if (!gr_int_arg(r, v[0], 0, &lo))
+    if (!gr_render_step(r, self.str->n / 256) || !gr_int_arg(r, v[0], 0, &lo) ||
+        !gr_int_arg(r, v[1], n, &hi))
         return self;
-    if (lo > n)
+    lo = lo < 0 ? GR_MAX(lo + n, 0) : lo;
+    hi = hi < 0 ? GR_MAX(hi + n, 0) : GR_MIN(hi, n);
+    if (lo > hi)
         return (struct gr_val){.type = GR_VAL_ABSENT};
     struct gr_val part = gr_slice(r, self, gr_is_given(v[0]) ? v[0] : gr_none(),
                                   gr_is_given(v[1]) ? v[1] : gr_none(), gr_none());
@@ -244,10 +249,10 @@ static struct gr_val test_end(struct gr_render *r, struct gr_val self, const str
     if (!gr_is_str(part) || !gr_render_ok(r))
         return gr_bool(false);
     if (gr_is_str(v[0]))
-        return gr_bool(begins(part.str, v[0].str, at_end));
+        return gr_bool(begins(r, part.str, v[0].str, at_end));
     for (size_t i = 0; i < v[0].list->n && !any && gr_render_step(r, 1); i++) {
         if (text_arg(r, v[0].list->v[i]))
-            any = begins(part.str, v[0].list->v[i].str, at_end);
+            any = begins(r, part.str, v[0].list->v[i].str, at_end);
     }
     return gr_bool(any);
 }
@@ -270,13 +275,16 @@ STR_METHOD(str_endswith)
 static int64_t find_last(struct gr_render *r, const struct gr_string *s,
                          const struct gr_string *what, size_t end)
 {
-    if (!gr_render_step(r, end / 64 + end * what->n / 4096))
-        return -1;
-    for (size_t at = end + 1; at-- > 0;) {
+    size_t at = end;
+    int64_t found = -1;
+    gr_render_step(r, what->n / 64);
+    while (found < 0 && gr_render_step(r, at % 64 == 63 ? 1 + what->n / 64 : 0)) {
         if (what->n <= end - at && !memcmp(s->p + at, what->p, what->n))
-            return (int64_t)at;
+            found = (int64_t)at;
+        if (at-- == 0)
+            break;
     }
-    return -1;
+    return found;
 }
 
 static int64_t code_points(const char *p, size_t n)
@@ -397,7 +405,7 @@ static struct gr_val partition(struct gr_render *r, struct gr_val self, struct g
     if (at < 0)
         return last ? three(r, none, none, self) : three(r, self, none, none);
     size_t lo = (size_t)at, hi = lo + sep.str->n;
-    return three(r, gr_str_part(r, self.str, 0, lo), sep,
+    return three(r, gr_str_part(r, self.str, 0, lo), gr_str_part(r, self.str, lo, hi),
                  gr_str_part(r, self.str, hi, self.str->n));
 }
 
@@ -543,7 +551,8 @@ STR_METHOD(str_splitlines)
     struct gr_list *l = gr_list_new(r, 0);
     bool keep = gr_is_given(v[0]) && gr_truth(r, v[0]);
     size_t from = 0, i = 0;
-    for (size_t k; i < s->n && gr_render_step(r, i % 32 == 31);) {
+    gr_render_step(r, s->n / 32);
+    for (size_t k; i < s->n && gr_render_ok(r);) {
         uint32_t cp = gr_code_at(s, i, &k);
         size_t end = i;
         i += k;
@@ -564,6 +573,7 @@ static struct gr_val pad(struct gr_render *r, struct gr_val self, const struct g
                          bool before)
 {
     int64_t width, n = gr_length(self);
+    gr_render_step(r, self.str->n / 256);
     struct gr_val fill = gr_is_given(v[1]) ? v[1] : gr_str_text(r, " ");
     if (!gr_int_arg(r, v[0], 0, &width) || !text_arg(r, fill))
         return gr_none();

@@ -7,10 +7,16 @@
 #include "chat/value.h"
 #include "text/utf8.h"
 
-static bool in_set(const struct gr_string *set, uint32_t cp)
+/* Returns whether strip takes a character off, the i-th of its text: one of a set, or white space.
+ */
+static bool is_stripped(struct gr_render *r, const struct gr_string *set, uint32_t cp, size_t i)
 {
-    for (size_t i = 0, k; i < set->n; i += k) {
-        if (gr_code_at(set, i, &k) == cp)
+    if (!set)
+        return gr_is_space(cp);
+    if (!gr_render_step(r, i % 64 ? 0 : 1 + set->n / 2))
+        return false;
+    for (size_t at = 0, k; at < set->n; at += k) {
+        if (gr_code_at(set, at, &k) == cp)
             return true;
     }
     return false;
@@ -23,19 +29,19 @@ struct gr_val gr_strip(struct gr_render *r, struct gr_val v, struct gr_val chars
     if (gr_is_given(chars) && chars.type != GR_VAL_NONE && !set)
         return gr_render_fail(r, "strip arg must be None or str");
     size_t lo = 0, hi = s->n, k;
-    gr_render_step(r, s->n / 256 + (set ? set->n * (s->n / 64 + 1) / 64 : 0));
-    while (left && lo < hi) {
+    gr_render_step(r, s->n / 256);
+    for (size_t i = 0; left && lo < hi; i++) {
         uint32_t cp = gr_code_at(s, lo, &k);
-        if (set ? !in_set(set, cp) : !gr_is_space(cp))
+        if (!is_stripped(r, set, cp, i))
             break;
         lo += k;
     }
-    while (right && hi > lo) {
+    for (size_t i = 0; right && hi > lo; i++) {
         size_t at = hi - 1;
         while (at > lo && (s->p[at] & 0xc0) == 0x80)
             at--;
         uint32_t cp = gr_code_at(s, at, &k);
-        if (set ? !in_set(set, cp) : !gr_is_space(cp))
+        if (!is_stripped(r, set, cp, i))
             break;
         hi = at;
     }

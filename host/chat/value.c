@@ -166,7 +166,7 @@ int64_t gr_str_find(struct gr_render *r, const struct gr_string *s, const struct
         return -1;
     if (!what->n)
         return (int64_t)from;
-    gr_render_step(r, 0);
+    gr_render_step(r, what->n / 128);
     const char *p = memmem(s->p + from, s->n - from, what->p, what->n);
     size_t end = p ? (size_t)(p - s->p) : s->n;
     return gr_render_step(r, (end - from) / 128) && p ? (int64_t)end : -1;

@@ -22,8 +22,9 @@
 #define GR_RENDER_MAX_MEMORY (160u << 20)
 #define GR_RENDER_MAX_DEPTH 64u /* nested calls of macros */
 #define GR_VALUE_MAX_DEPTH                                                                         \
-    128u /* nesting of a value that is printed, compared or read from JSON                         \
+    128u /* nesting of a value that is printed, compared or read from JSON, and of iterators       \
           */
+#define GR_JSON_MAX_VALUES (1u << 20) /* of a JSON text that is read */
 #define GR_RENDER_MAX_STACK 65536u
 #define GR_RANGE_MAX 100000 /* items of a range, as in Jinja's sandbox */
 
@@ -168,6 +169,9 @@ bool gr_render_ok(const struct gr_render *r);
 /* Zeroed memory until the end of the render; NULL (and an error) when there is none. */
 void *gr_render_alloc(struct gr_render *r, size_t n, size_t size);
 int64_t gr_render_now(const struct gr_render *r);
+/* Begins making the items of an iterator, which may need those of others; false after an error. */
+bool gr_render_enter(struct gr_render *r);
+void gr_render_leave(struct gr_render *r);
 /* The function of a global's name, or absent. */
 struct gr_val gr_global_find(const char *p, size_t n);
 
@@ -282,6 +286,8 @@ bool gr_is_iterable(struct gr_val v);
 /* The items of anything iterable; an error for the rest. The list may be that of the value itself:
  * it must not be changed. */
 struct gr_list *gr_items(struct gr_render *r, struct gr_val v);
+/* All items of an iterator, made at the first call. */
+const struct gr_list *gr_lazy_items(struct gr_render *r, struct gr_lazy *z);
 struct gr_val gr_lazy_new(struct gr_render *r, struct gr_lazy lazy);
 struct gr_val gr_iterator(struct gr_render *r, struct gr_list *items, const char *what);
 
@@ -299,10 +305,8 @@ size_t gr_float_repr(double f, char *out);
 /* Value of a JSON text; `input`: strings are marked. */
 struct gr_val gr_from_json(struct gr_render *r, const char *p, size_t n, bool input);
 struct gr_json_style {
-    const char *item, *key; /* separators */
-    size_t n_item, n_key;
-    const char *indent; /* NULL: one line */
-    size_t n_indent;
+    struct gr_string item, key;     /* separators */
+    const struct gr_string *indent; /* NULL: one line */
     bool ascii, sort;
 };
 void gr_put_json(struct gr_render *r, struct gr_text *t, struct gr_val v,

@@ -20,7 +20,8 @@ struct gr_text_span {
  * all is understood that templates of models use, as transformers renders them. A parsed template
  * is immutable; several threads may use it. Templates come from strangers: a render does no input
  * or output and ends with an error after 1,000,000 steps, 4 MiB of text, 160 MiB of memory or 64
- * nested calls.
+ * nested calls. Reading JSON takes up to 160 MiB more for the time of it, and some times the length
+ * of its text.
  *
  * Each turn of a chat renders the whole conversation again, with add_generation_prompt; what a
  * model has seen of it is the common beginning of the tokens. */
@@ -50,9 +51,9 @@ struct gr_prompt {
 /* Renders. json [n]: an object whose members are the template's variables: messages, tools,
  * add_generation_prompt, bos_token and so on. Strings in it count as input but for variables whose
  * name ends with "_token" or "_tokens", and for roles of messages that are words. `now`: the time
- * that strftime_now writes, in seconds since 1970. GR_E_INVALID: it is no JSON object;
- * GR_E_TEMPLATE: the template failed (line, column), or it raised an exception (its text alone).
- * *prompt is empty after a failure. */
+ * that strftime_now writes, in seconds since 1970. GR_E_INVALID: it is no JSON object, has more
+ * than 1,048,576 values or is nested deeper than 128; GR_E_TEMPLATE: the template failed (line,
+ * column), or it raised an exception (its text alone). *prompt is empty after a failure. */
 GR_API int gr_template_render(const struct gr_template *t, const char *json, size_t n, int64_t now,
                               struct gr_prompt *prompt);
 GR_API void gr_prompt_free(struct gr_prompt *prompt);
