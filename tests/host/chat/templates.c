@@ -1,5 +1,6 @@
 /* Limits, errors with their places, marked input, and memory of chat templates. */
 #include <criterion/criterion.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/alloc.h"
 #include "gpurun.h"
 #include "gr/status.h"
+#include "text/utf8.h"
 
 static int render(const char *text, const char *json, struct gr_prompt *p)
 {
@@ -83,6 +85,25 @@ Test(errors, of_the_variables)
     cr_expect_eq(render("x", "", &p), GR_E_INVALID);
 }
 
+/* A name that is cut for the message is cut between characters. */
+Test(errors, are_utf8)
+{
+    for (int lead = 0; lead < 4; lead++) {
+        char text[1400] = "{{ ", *p = text + 3;
+        struct gr_prompt prompt;
+        uint32_t cp;
+        for (int i = 0; i < lead; i++)
+            *p++ = 'a';
+        for (int i = 0; i < 250; i++)
+            p = stpcpy(p, "\xe4\xbd\xa0"); /* a letter of 3 bytes */
+        strcpy(p, ".x }}");
+        cr_expect_eq(render(text, "{}", &prompt), GR_E_TEMPLATE);
+        const char *e = gr_error_message();
+        for (size_t i = 0, n = strlen(e); i < n; i += gr_utf8_step(e + i, n - i))
+            cr_assert_gt(gr_utf8_next(e + i, n - i, &cp), 0, "%s", e);
+    }
+}
+
 /* `count` times `part` between `before` and `after` (free). */
 static char *repeated(const char *before, const char *part, size_t count, const char *after)
 {
@@ -128,6 +149,25 @@ Test(limits, stop_bombs, .timeout = 60)
         {"{% for i in range(100000) %}{% set x = '%9999s' % '' %}{% endfor %}", "steps"},
         {"{% set x = 'a' * 3000000 %}{% for i in range(100000) %}{{ x|length }}{% endfor %}",
          "steps"},
+        {"{% set l = [] %}{% set x = l|map('list') %}{% set _ = l.append(x) %}{{ x|list }}",
+         "iterators are nested deeper than 128"},
+        {"{% set ns = namespace(x=[1]) %}{% for i in range(90000) %}{% set ns.x = ns.x|select %}"
+         "{% endfor %}{{ ns.x|list }}",
+         "iterators are nested deeper than 128"},
+        {"{% set ns = namespace(x=[1]) %}{% for i in range(90000) %}{% set ns.x = ns.x|select %}"
+         "{% endfor %}{{ ns.x|first }}",
+         "iterators are nested deeper than 128"},
+        {"{% set x = 'a' * 1000000 %}{{ x.strip('b' * 1000 + 'a') }}", "steps"},
+        {"{% set x = 'a' * 1000000 %}{{ x.rstrip('b' * 1000 + 'a') }}", "steps"},
+        {"{% set d = {} %}{% for i in range(6000) %}{% set _ = d.update({i: i}) %}{% endfor %}"
+         "{% for i in range(6000) %}{% set _ = d.pop(i) %}{% endfor %}",
+         "steps"},
+        {"{{ ('[' + '[],' * 2000000 + '1]')|from_json }}", "JSON of more than 1048576 values"},
+        {"{{ ('[' * 129 + ']' * 129)|from_json }}", "JSON is nested deeper than 128"},
+        {"{{ range(0, 9223372036854775807, 5000000000000000000)[2:] }}", "does not fit 64 bits"},
+        {"{{ '%*d' % (-9223372036854775807 - 1, 5) }}", "a width of more than 10000"},
+        {"{{ '%.1001d' % 5 }}", "a precision of more than 1000"},
+        {"{{ strftime_now('%5000d') }}", "strftime_now makes more than"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_error(cases[i].text, cases[i].words);
@@ -137,7 +177,71 @@ Test(limits, stop_bombs, .timeout = 60)
     expect_error(nested, "nested deeper than 64");
     expect_error(minus, "nested deeper than 64");
     expect_error(names, "bytes; at most 1048576 are read");
-    free(deep), free(nested), free(minus), free(names);
+    char *ifs = repeated("{{ 1", " if 1", 100000, " }}");
+    char *params = repeated("{% macro m(a, b=1", ", c=1", 64, ") %}{% endmacro %}");
+    expect_error(ifs, "more than 32 conditions in a row");
+    expect_error(params, "more than 64 parameters");
+    free(deep), free(nested), free(minus), free(names), free(ifs), free(params);
+}
+
+/* What reads all of a long text takes steps by its length: 5000 times are few for a short text and
+ * too many for a long one. */
+Test(limits, count_what_is_read, .timeout = 60)
+{
+    static const char *const ways[] = {
+        "x.startswith(x)",
+        "x.endswith((x,))",
+        "x.removeprefix(x)|length",
+        "x.removesuffix(x)|length",
+        "x.startswith('a', 1)",
+        "x.ljust(3) == 1",
+        "x.rjust(3) == 1",
+        "x.zfill(3) == 1",
+        "x|center(3) == 1",
+        "x|truncate(2000000) == 1",
+        "x[1]",
+        "x in x",
+        "x.find(x)",
+        "x.rfind(x)",
+        "x.count(x)",
+        "x.index('a', 1)",
+        "x|wordcount",
+        "x.splitlines()|length",
+        "d[x]",
+        "x in d",
+        "d.get(x)",
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        for (int large = 0; large < 2; large++) {
+            char text[300];
+            struct gr_prompt p;
+            snprintf(text, sizeof text,
+                     "{%% set x = 'a' * %d %%}{%% set d = {x: 1} %%}{%% for i in range(5000) %%}"
+                     "{%% if %s %%}{%% endif %%}{%% endfor %%}",
+                     large ? 1000000 : 20, ways[i]);
+            if (large)
+                expect_error(text, "steps");
+            else
+                cr_expect(!render(text, "{}", &p), "%s: %s", ways[i], gr_error_message());
+            gr_prompt_free(&p);
+        }
+    }
+}
+
+Test(limits, of_the_variables)
+{
+    struct gr_prompt p;
+    char *values = repeated("{\"a\": [0", ",0", 1 << 20, "]}");
+    char *deep = repeated("{\"a\": ", "[", 200, "");
+    char *quoted = repeated("{\"a\": \"\\\"", ",[", 1 << 20, "\"}");
+    cr_expect_eq(render("x", values, &p), GR_E_INVALID);
+    cr_expect(strstr(gr_error_message(), "more than 1048576 values"), "%s", gr_error_message());
+    cr_expect_eq(render("x", deep, &p), GR_E_INVALID);
+    cr_expect(strstr(gr_error_message(), "deeper than 128"), "%s", gr_error_message());
+    cr_expect(!render("{{ a|length }}", quoted, &p) && !strcmp(p.text, "2097153"), "%s",
+              gr_error_message());
+    gr_prompt_free(&p);
+    free(values), free(deep), free(quoted);
 }
 
 /* A long sum, a long chain of conditions and a long text built piece by piece are no bombs. */
@@ -185,9 +289,11 @@ static void expect_marks(const char *text, const char *json, const char *want)
 
 Test(marks, follow_the_input)
 {
-    static const char json[] = "{\"messages\": [{\"role\": \"user\", \"content\": \" Ab-Cd \"}, "
-                               "{\"role\": \"<x>\", \"content\": \"q\"}], \"bos_token\": \"<s>\", "
-                               "\"date\": \"today\", \"tools\": [{\"name\": \"f\", \"n\": 1}]}";
+    static const char json[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \" Ab-Cd \"}, "
+        "{\"role\": \"<x>\", \"content\": \"q\"}, {\"content\": "
+        "\"{0.z!s:<<1}{0.z!s:|<2}{0.z!s:i<1}{0.z!s:m>1}{0.z!s:>>1}\"}], \"bos_token\": \"<s>\", "
+        "\"date\": \"today\", \"tools\": [{\"name\": \"f\", \"n\": 1}]}";
     static const struct {
         const char *text, *want;
     } cases[] = {
@@ -208,6 +314,14 @@ Test(marks, follow_the_input)
         {"{% set x %}a{{ messages[1].content }}b{% endset %}{{ x|upper }}{{ x|indent(2, true) }}",
          "A[Q]B  a[q]b"},
         {"{% macro m(x) %}({{ x }}){% endmacro %}{{ m(messages[1].content) }}", "([q])"},
+        {"{{ messages[2].content.format('Bob') }}", "[<||im>]"},
+        {"{{ messages[0].content.partition('-')[1] }}{{ 'a-b'.partition('-')|join }}", "[-]a-b"},
+        {"{{ messages[0].content.rpartition('-')|join }}", "[ Ab-Cd ]"},
+        {"{{ strftime_now(messages[1].content) }}{{ strftime_now('%%q') }}", "[q]%q"},
+        {"{{ [1, 2]|tojson(indent=messages[1].content) }}", "[\n[q]1,\n[q]2\n]"},
+        {"{{ {'a': 1, 'b': 2}|tojson(separators=(messages[1].content, ':')) }}",
+         "{\"a\":1[q]\"b\":2}"},
+        {"{{ {'a': 1}|tojson(separators=(',', messages[1].content)) }}", "{\"a\"[q]1}"},
         {"{{ messages[0].content|length }}{{ messages[1].content == 'q' }}", "7True"},
         {"{{ '<b>'|safe + messages[1].content }}{{ messages[1].content * 2 }}", "<b>[qqq]"},
         {"{{ ('{\"a\": \"' + messages[1].content + '\"}')|from_json }}", "{'[a]': '[q]'}"},
@@ -235,6 +349,13 @@ Test(marks, are_never_lost)
         "x[::2]",
         "x.split('a')",
         "x.partition('a')",
+        "x.partition('z')",
+        "x.rpartition('z')",
+        "x.partition('z')[1]",
+        "[1]|tojson(indent=x)",
+        "[1, 2]|tojson(separators=(x, x))",
+        "strftime_now(x)",
+        "('{0.q!s:' ~ x[1] ~ '<9}').format(1)",
         "x|tojson",
         "x|string",
         "x|e",
@@ -286,6 +407,78 @@ Test(marks, are_never_lost)
                   "%s gives %s", text, p.text);
         gr_prompt_free(&p);
     }
+}
+
+/* ---- results ---- */
+
+/* Results of Python's that are easily missed; x is "aXa". */
+Test(results, are_pythons)
+{
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"{{ 'abc'.find('', 2, 1) }} {{ 'abc'.rfind('', 2, 1) }} {{ 'abc'.count('', 2, 1) }}",
+         "-1 -1 0"},
+        {"{{ 'abc'.startswith('', 2, 1) }} {{ 'abc'.endswith('', 2, 1) }}", "False False"},
+        {"{{ 'abc'.find('', 3) }} {{ 'abc'.find('', 4) }} {{ 'abc'.startswith('', 3) }}",
+         "3 -1 True"},
+        {"{{ 'abc'.find('c', none, none) }} {{ 'abc'.find('b', -2, -1) }}", "2 1"},
+        {"{{ 'abc'.find('a', -1) }} {{ 'abc'.count('', -9, 9) }}", "-1 4"},
+        {"{{ 'abc'|truncate(9223372036854775807) }}", "abc"},
+        {"{{ 'abc'|center(-9223372036854775807 - 1) }}", "abc"},
+        {"{{ ('abcdefgh, ' * 3100).rsplit(',')|length }}", "3101"},
+        {"{{ 'a'.join(['b'] * 40000).rsplit('a', 1)|map('length')|join(' ') }}", "79997 1"},
+        {"{{ '  a '.strip(' ') }}{{ 'xyaxy'.strip('xy') }}{{ 'xyaxy'.rstrip('yx') }}", "aaxya"},
+        {"{{ x\xc2\xa0}}{{\xe2\x80\x83x }}", "aXaaXa"},
+        {"{% set gr\xc3\xb6\xc3\x9f"
+         "e = 2 %}{{ gr\xc3\xb6\xc3\x9f"
+         "e + 1 }}",
+         "3"},
+        {"{{ '{:05}|{:<05}|{:*>05}'.format('a', 'b', 'c') }}", "a0000|b0000|****c"},
+        {"{{ '{:_x} {:_b} {:,}'.format(1048575, 37, 1234567) }}", "f_ffff 10_0101 1,234,567"},
+        {"{{ '{:_}|{:,.2f}|{:,.1e}'.format(1234567, 1234.5, 1e20) }}",
+         "1_234_567|1,234.50|1.0e+20"},
+        {"{{ '%c%c' % (65, 8364) }}", "A\xe2\x82\xac"},
+        {"{{ '%.5d' % 42 }} {{ ('%.500d' % 5)|length }}", "00042 500"},
+        {"{{ '%.*f' % (-3, 2.5) }} {{ '%.f' % 3.5 }}", "2 4"},
+        {"{{ 1.5 }} {{ '1.5'|float + 1 }} {{ '%.2f' % 2.5 }} {{ [1.5]|tojson }}",
+         "1.5 2.5 2.50 [1.5]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gr_prompt p;
+        int rc = render(cases[i].text, "{\"x\": \"aXa\"}", &p);
+        cr_expect(!rc && !strcmp(p.text, cases[i].want), "%s: %s", cases[i].text,
+                  rc ? gr_error_message() : p.text);
+        gr_prompt_free(&p);
+    }
+    expect_error("{{ x\xe2\x80\x94y }}", "unexpected character");
+    expect_error("{{ '%c' % 55296 }}", "55296 is no character");
+    expect_error("{{ 'abc'.index('', 2, 1) }}", "substring not found");
+}
+
+/* The program's locale changes no result, and is the program's afterwards. C.UTF-8 stands in where
+ * no locale with a decimal comma is installed. */
+Test(results, are_the_same_in_every_locale)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "nl_NL.UTF-8",
+                                        "ru_RU.UTF-8", "de_DE",       "C.UTF-8"};
+    locale_t locale = (locale_t)0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !locale; i++)
+        locale = newlocale(LC_ALL_MASK, names[i], (locale_t)0);
+    cr_assert(locale);
+    locale_t was = uselocale(locale);
+    struct gr_prompt p;
+    cr_expect(!render("{{ 1.5 }} {{ a }} {{ '2.5'|float }} {{ '%.1f' % 3.5 }} {{ [4.5]|tojson }} "
+                      "{{ '[5.5]'|from_json }} {{ strftime_now('%A')[-3:] }}",
+                      "{\"a\": 6.5}", &p) &&
+                  !strcmp(p.text, "1.5 6.5 2.5 3.5 [4.5] [5.5] day"),
+              "%s", p.text ? p.text : gr_error_message());
+    cr_expect(uselocale((locale_t)0) == locale, "the caller's locale stays");
+    gr_prompt_free(&p);
+    cr_expect_eq(render("{{ 1 + 'x' }}", "{}", &p), GR_E_TEMPLATE);
+    cr_expect(uselocale((locale_t)0) == locale, "it stays after an error");
+    uselocale(was);
+    freelocale(locale);
 }
 
 /* ---- reuse and memory ---- */
