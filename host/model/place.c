@@ -152,12 +152,14 @@ static int place_row(struct pass *w, int32_t il)
     for (int slot = 0; slot < GR_N_SLOT && !rc; slot++) {
         bool apart, embd_apart;
         int device = device_of(w, il, slot, &apart);
-        bool missing = device != ELSEWHERE && home_of(w, il, slot) == GR_HOME_MISSING;
+        bool missing =
+            !w->place->trial && device != ELSEWHERE && home_of(w, il, slot) == GR_HOME_MISSING;
         if (missing && gr_ten_is(&weight[slot]))
             return gr_weight_home_missing(w->rm, il, slot);
         if (is_tied(weight, il, slot) && device == device_of(w, il, GR_W_TOKEN_EMBD, &embd_apart)) {
             out[slot] = out[GR_W_TOKEN_EMBD];
             out[slot].home = apart ? (uint16_t)(device + 1) : 0;
+            w->placed->apart |= apart;
         } else {
             rc = place_one(w, &weight[slot], w->matrix[slot], device, apart, &out[slot]);
         }
@@ -226,7 +228,8 @@ void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, int32_t
             if (gr_ten_is(&rm->lora[k].a[i]))
                 *sum += bytes_on(&w, &rm->lora[k].a[i], true, device) +
                         bytes_on(&w, &rm->lora[k].b[i], true, device);
-        if (is_tied(rm->weight, il, slot))
+        int32_t embd = home_of(&w, -1, GR_W_TOKEN_EMBD);
+        if (is_tied(rm->weight, il, slot) && (embd < 0 || embd == device))
             *tied = bytes_on(&w, &rm->weight[i], true, device);
     }
 }

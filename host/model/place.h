@@ -14,7 +14,8 @@ struct gr_rank_model;
 struct gr_placement {
     int32_t n_device; /* devices of this rank model */
     int32_t n_stage;
-    int32_t n_cpu_experts;           /* layers, from the first one, whose experts are on the CPU */
+    int32_t n_cpu_experts; /* layers, from the first one, whose experts are on the CPU */
+    bool trial;            /* to measure: a weight whose device is missing stays with its layer */
     uint8_t layer[GR_MAX_LAYER + 1]; /* device of each layer; [n_layer]: of the output */
     uint8_t stage[GR_MAX_LAYER + 1]; /* stage of each layer and of the output; never decreases */
 };

@@ -96,9 +96,16 @@ static int32_t give(struct gr_model *m, const struct gr_regex *regex, uint8_t ho
     return n;
 }
 
+/* Appends to what all ranks must agree on. */
+static int append(struct gr_model *m, const char *text, const char *end)
+{
+    int rc = gr_vec_append(&m->homes.text, text, strlen(text), 1);
+    return rc ? rc : gr_vec_append(&m->homes.text, end, strlen(end), 1);
+}
+
 static int read_one(struct gr_model *m, const struct gr_weight_home *h)
 {
-    char what[160];
+    char what[288];
     uint8_t home = 0;
     struct gr_regex *regex;
     if (!h->pattern || !h->device)
@@ -114,8 +121,8 @@ static int read_one(struct gr_model *m, const struct gr_weight_home *h)
                what);
     gr_regex_free(&regex);
     if (!rc)
-        rc = gr_vec_append(&m->homes.text, what, strlen(what), 1);
-    return rc ? rc : gr_vec_append(&m->homes.text, "\n", 1, 1);
+        rc = append(m, h->pattern, "=");
+    return rc ? rc : append(m, m->homes.name[home - 1], "\n");
 }
 
 int gr_weight_homes_read(struct gr_model *m, const struct gr_model_params *p)
@@ -179,7 +186,8 @@ int gr_weight_home_missing(const struct gr_rank_model *rm, int32_t il, int slot)
     return gr_fail(GR_E_DEVICE,
                    "weight %s: %s is none of the devices of rank %d, which has the layer; CPU%s%s, "
                    "or --ranks 1 and -sm layer with a -dev that has it",
-                   gr_slot_name((enum gr_slot)slot, il, false, name, sizeof name),
+                   gr_slot_name((enum gr_slot)slot, il < 0 ? il : gr_file_layer(&m->hp, il), false,
+                                name, sizeof name),
                    m->homes.name[m->homes.of[at] - 1], rm->rank, rm->devices.n ? ", " : "",
                    rm->devices.n ? rm->devices.found[0].info.name : "");
 }

@@ -34,7 +34,8 @@ static void describe_places(const struct gr_choice *c, char *p, size_t n)
     enum { MOST = 4 };
     int32_t n_used = 0, i = 0;
     *p = 0;
-    if (c->n_place * c->n_member == 1 && !c->place.n_cpu_experts)
+    bool experts = c->place.n_cpu_experts && c->m->has_experts;
+    if (c->n_place * c->n_member == 1 && !experts)
         return;
     for (int32_t k = 0; k < c->n_place; k++)
         n_used += c->cut[k] < c->cut[k + 1];
@@ -50,7 +51,7 @@ static void describe_places(const struct gr_choice *c, char *p, size_t n)
         if (n_used <= MOST || i < MOST || i == n_used)
             append_range(c, k, p, n);
     }
-    if (c->place.n_cpu_experts && c->m->has_experts)
+    if (experts)
         snprintf(p + strlen(p), n - strlen(p), "experts of 0-%d on CPU, ",
                  c->place.n_cpu_experts - 1);
     p[strlen(p) - 2] = 0;
@@ -62,7 +63,7 @@ static void log_choice(const struct gr_choice *c, int32_t n_gpu)
     const struct gr_rank_device *dev = gr_choice_device(c, &c->taken, 0, 0);
     if (c->n_place * c->n_member > 1)
         snprintf(others, sizeof others, " and %d more", c->n_place * c->n_member - 1);
-    if (c->n_cpu_experts)
+    if (c->n_cpu_experts && c->m->has_experts)
         snprintf(experts, sizeof experts, ", experts of the first %d on the CPU", c->n_cpu_experts);
     gr_log(GR_LOG_INFO, "-ngl auto: %d of %d layers on %s%s%s, %s of %s free", n_gpu,
            c->m->hp.n_layer + 1, dev->name, others, experts,

@@ -193,7 +193,7 @@ static int measure_layers_work(struct gr_session *s, struct gr_weights *w, int32
 static int measure_layers(struct gr_session *s, int32_t d, int32_t n_cpu_experts,
                           struct gr_rank_device *dev)
 {
-    struct gr_placement all = {.n_stage = 3, .n_cpu_experts = n_cpu_experts};
+    struct gr_placement all = {.n_stage = 3, .n_cpu_experts = n_cpu_experts, .trial = true};
     struct gr_weights w = {0};
     memset(all.layer, d, sizeof all.layer);
     memset(all.stage, 1, sizeof all.stage);

@@ -214,7 +214,9 @@ static const struct gr_weight_home experts[] = {{"ffn_.*_exps", "CPU"}}, all[] =
                                             {"ffn_(up|down)", "CPU"},
                                             {"^output", "FAKE1"},
                                             {"attn", "FAKE0"}},
-                                   to_device[] = {{"ffn_.*(up|down|gate)", "FAKE0"}};
+                                   to_device[] = {{"ffn_.*(up|down|gate)", "FAKE0"}},
+                                   output[] = {{"^output\\.", "CPU"}},
+                                   output_first[] = {{"^output\\.", "FAKE0"}};
 #define HOMES(of)                                                                                  \
     {                                                                                              \
         of, GR_COUNT(of), -1                                                                       \
@@ -235,6 +237,9 @@ static const struct {
     {{"FAKE", 0, false, 0, NULL, 0}, HOMES(to_device)},
     {{"FAKE0,FAKE1", 99, false, 2, NULL, 0}, HOMES(feed_forward)},
     {{"none", 0, false, 2, NULL, 0}, HOMES(some)},
+    {{"FAKE", 1, false, 1, NULL, 0}, HOMES(output)},
+    {{"FAKE0,FAKE1", 99, false, 0, "1,1", 0}, HOMES(output_first)},
+    {{"FAKE", 1, false, 1, NULL, 0}, HOMES(output)},
 };
 
 /* Matrices that patterns place on another device than their layer: the nodes that read them run
