@@ -6,16 +6,18 @@
 #include "kernels/decode.cuh"
 
 // KERNEL(type, name) for every type whose products are made of f16 (bf16) and that has planes of
-// codes: all but f32 and those of kernels/matmul_any.cu.
+// codes: all but f32 and those of kernels/matmul_any.cu. GR_PLAIN_TYPES: those whose values f16
+// holds.
 // clang-format off
-#define GR_MATMUL_TYPES(KERNEL)                                                                    \
+#define GR_PLAIN_TYPES(KERNEL)                                                                     \
     KERNEL(GR_F16, f16) KERNEL(GR_BF16, bf16)                                                      \
     KERNEL(GR_Q4_0, q4_0) KERNEL(GR_Q4_1, q4_1) KERNEL(GR_Q5_0, q5_0) KERNEL(GR_Q5_1, q5_1)        \
     KERNEL(GR_Q8_0, q8_0)                                                                          \
     KERNEL(GR_Q2_K, q2_K) KERNEL(GR_Q3_K, q3_K) KERNEL(GR_Q4_K, q4_K) KERNEL(GR_Q5_K, q5_K)        \
     KERNEL(GR_Q6_K, q6_K)                                                                          \
     KERNEL(GR_IQ4_NL, iq4_nl) KERNEL(GR_IQ4_XS, iq4_xs)                                            \
-    KERNEL(GR_MXFP4, mxfp4) KERNEL(GR_NVFP4, nvfp4)
+    KERNEL(GR_NVFP4, nvfp4)
+#define GR_MATMUL_TYPES(KERNEL) GR_PLAIN_TYPES(KERNEL) KERNEL(GR_MXFP4, mxfp4)
 // clang-format on
 
 // Work of a block.

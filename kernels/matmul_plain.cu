@@ -82,7 +82,7 @@ template <uint32_t T> GR_DEV void matmul_plain(const struct gr_matmul_plain_args
     {                                                                                              \
         matmul_plain<T>(a);                                                                        \
     }
-GR_MATMUL_TYPES(KERNEL)
+GR_PLAIN_TYPES(KERNEL)
 
 // Types whose blocks are kept whole: a unit a warp.
 GR_KERNEL(gr_matmul_plain_any, struct gr_matmul_plain_args, 32 * GR_PLAIN_WARPS, 2)

@@ -224,6 +224,14 @@ Test(matmul, widths)
                         OPS_NORMAL);
 }
 
+/* Rows of x that are longer than a block packs from registers. */
+Test(matmul, long_rows)
+{
+    matmul_case((struct mm){GR_Q4_0, 25, 17, 16384 + 4096 + 288, false, false, false, 1},
+                OPS_NORMAL);
+    matmul_case((struct mm){GR_BF16, 26, 16, 8192 + 4096 + 258, true, false, false, 1}, OPS_NORMAL);
+}
+
 /* More pieces of work on wgmma than 66 clusters have at once: the 67th is cut into two segments,
  * its second block has copies of rows alone. */
 Test(matmul, left_pieces)

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/rng.h"
+#include "gpurun.h"
 #include "gr/backend.h"
 #include "gr/op.h"
 #include "gr/status.h"
@@ -230,6 +231,14 @@ static void as_first(const struct program *p, const char *what)
     memcpy(first, p->together, N_FLOAT * 4);
 }
 
+/* Numbers of launches are those of compute capability 9.0. */
+static bool counts_launches(void)
+{
+    struct gr_device d;
+    cr_assert_eq(gr_device_get(0, &d), 0);
+    return d.cc >= 90;
+}
+
 /* Both ways; `launches` is what the segment takes. Numbers may be off by so much; 0: no bit is. */
 static void same_within(struct program *p, int64_t launches, float most, const char *what)
 {
@@ -242,8 +251,9 @@ static void same_within(struct program *p, int64_t launches, float most, const c
         int64_t before = count("kernel");
         run(p, p->node, p->n);
         end(p, p->together);
-        cr_expect_eq(count("kernel") - before, launches, "%s: %lld launches", what,
-                     (long long)(count("kernel") - before));
+        cr_expect(count("kernel") - before == launches || !counts_launches(),
+                  "%s: %lld launches, expected %lld", what, (long long)(count("kernel") - before),
+                  (long long)launches);
         int64_t i = 0;
         while (i < N_FLOAT && (memcmp(&p->alone[i], &p->together[i], 4) == 0 ||
                                (most > 0 && fabsf(p->alone[i] - p->together[i]) <= most)))
