@@ -355,6 +355,18 @@ Test(attn, values_in_keys)
     }
 }
 
+/* Spans of so many chunks of 256 cells that a GPU joins several at once: 34 of 64 columns, 9 of 256
+ * and 5 of 512. */
+Test(attn, long_spans)
+{
+    struct shape s = {1, 33 * 256 + 40, 2, 1, 64, 64, GR_F16, GR_F16, 0, 0, false, false, 0};
+    attn_case(s, VIEW_CAUSAL, OPS_NORMAL);
+    s = (struct shape){2, 8 * 256 + 30, 2, 1, 256, 256, GR_F16, GR_F16, 0, 0, true, false, 0};
+    attn_case(s, VIEW_CAUSAL, OPS_NORMAL);
+    s = (struct shape){1, 4 * 256 + 9, 2, 1, 576, 512, GR_F16, GR_F16, 0, 0, false, false, 0};
+    attn_case_of(s, VIEW_CAUSAL, OPS_NORMAL, true, 0);
+}
+
 /* An output that only single floats can be stored to. */
 Test(attn, unaligned_output)
 {
