@@ -1,5 +1,6 @@
 #include "sample/candidates.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -311,8 +312,13 @@ void gr_candidates_top_n_sigma(struct gr_candidates *s, double n)
 
 void gr_candidates_scale(struct gr_candidates *s, double temp)
 {
+    double best = -FLT_MAX;
+    for (int32_t i = 0; i < s->n; i++)
+        best = fmax(best, fmin(s->c[i].logit, FLT_MAX));
+    if (fabs(best) / temp <= GR_LOGIT_MAX)
+        best = 0;
     for (int32_t i = 0; i < s->n; i++) {
-        double x = s->c[i].logit / temp;
+        double x = (s->c[i].logit - best) / temp;
         s->c[i].logit = (float)fmax(-GR_LOGIT_MAX, fmin(x, GR_LOGIT_MAX));
     }
 }

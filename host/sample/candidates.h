@@ -72,7 +72,7 @@ void gr_candidates_top_k(struct gr_candidates *s, int32_t k);
 /* Keeps logits at least `n` standard deviations below the largest (Tang et al. 2024). */
 void gr_candidates_top_n_sigma(struct gr_candidates *s, double n);
 
-/* Divides the logits by temp > 0. */
+/* Divides the logits by temp > 0, after lowering all by the largest where that would overflow. */
 void gr_candidates_scale(struct gr_candidates *s, double temp);
 
 /* Returns the temperature from lo to hi >= lo that the entropy of p calls for: lo where one

@@ -124,7 +124,7 @@ static int check_ranges(const struct gr_sampler_params *p)
         {"top_p", p->top_p, 0, INFINITY},
         {"min_p", p->min_p, 0, 1},
         {"typical_p", p->typical_p, 0, INFINITY},
-        {"top_n_sigma", p->top_n_sigma, -INFINITY, INFINITY},
+        {"top_n_sigma", p->top_n_sigma, -INFINITY, 1e6},
         {"xtc_probability", p->xtc_probability, 0, 1},
         {"xtc_threshold", p->xtc_threshold, 0, INFINITY},
         {"dynatemp_range", p->dynatemp_range, -INFINITY, 1e6},

@@ -144,13 +144,16 @@ static bool keeps_largest(enum gr_sampler_kind kind)
 static void look_at_chain(struct gr_sampler *s)
 {
     const struct gr_sampler_chain *c = &s->chain;
+    bool penalises = false;
     while (s->n_edit < c->n && edits_logits(c->kind[s->n_edit]))
-        s->n_edit++;
+        penalises |= c->kind[s->n_edit++] == GR_SAMPLER_PENALTIES;
     int32_t i = s->n_edit;
     while (i < c->n && keeps_largest(c->kind[i]))
         i++;
     s->greedy = i < c->n && c->kind[i] == GR_SAMPLER_TEMPERATURE && s->p.temp <= 0 &&
                 s->p.dynatemp_range <= 0;
+    if (s->greedy && !penalises)
+        s->p.penalty_last_n = 0; /* they come after the draw */
 }
 
 int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params)

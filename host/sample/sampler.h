@@ -21,7 +21,8 @@ void gr_sampler_set_mask(struct gr_sampler *s, const uint32_t *allowed);
 /* *mask: the tokens of the next draw, by that mask and the grammar (NULL: all); valid until the
  * sampler's next call. Fails as gr_grammar_allowed does. */
 int gr_sampler_mask(struct gr_sampler *s, const uint32_t **mask);
-/* Returns whether a draw depends on the tokens accepted before it: penalties, a mask, a grammar. */
+/* Returns whether the caller must accept a draw before the device makes the next one: penalties,
+ * DRY, a mask or a grammar depend on it. */
 bool gr_sampler_looks_back(const struct gr_sampler *s);
 /* Ends the draws of gr_sampler_next: with `done` the random numbers they used are consumed,
  * otherwise the sampler is as before them. */

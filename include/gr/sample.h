@@ -11,8 +11,8 @@
  *   temp <= 0  the entry that ranks first
  *
  * Higher logits rank first, equal ones by lower id. A logit of -inf is never drawn; where one is
- * +inf, only those are. This is the sampler's chain of host/sample without typical and mirostat:
- * they need logarithms of probabilities, and mirostat the probability of what it drew. */
+ * +inf, only those are. Of the chain of host/sample these are penalties, top-k, top-p, min-p and
+ * temperature, each at most once and in this order; other chains run on the host. */
 #ifndef GR_SAMPLE_H
 #define GR_SAMPLE_H
 

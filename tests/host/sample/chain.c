@@ -119,6 +119,7 @@ Test(chain, what_a_device_draws)
         {"tk", "top_k", 0.8f},
         {"kpet", "penalties", 0.8f},
         {"et", NULL, 0},
+        {"te", NULL, 0},
         {"pkt", "top_k", 0.8f},
         {"pkt", NULL, 0},
         {"kkt", "top_k", 0.8f},
@@ -145,9 +146,33 @@ Test(chain, what_a_device_draws)
         if (!rc) {
             struct gr_sample_row row = gr_sampler_next(s);
             bool k = strchr(c[i].samplers, 'k'), t = strchr(c[i].samplers, 't');
+            bool e = !strncmp(c[i].samplers, "e", 1); /* before the draw */
+            const struct gr_sample_edit *edits;
+            cr_assert_eq(gr_sampler_accept(s, 5), 0);
+            cr_expect_eq(gr_sampler_edits(s, &edits), e, "%s", c[i].samplers);
             cr_expect_eq(row.top_k, k ? 40 : 0, "%s", c[i].samplers);
             cr_expect_eq(row.temp, t ? c[i].temp : 1, "%s", c[i].samplers);
             gr_sampler_finish(s, false);
+        }
+        gr_sampler_free(&s);
+    }
+}
+
+/* Logits divided by a temperature beyond the range of floats are in order still. */
+Test(chain, smallest_temperatures)
+{
+    static const float offsets[] = {1, -30};
+    for (int k = 0; k < 2; k++) {
+        struct gr_sampler_params p = plain("te");
+        float logits[N_VOCAB];
+        int32_t id;
+        p.temp = 1e-38f, p.penalty_freq = 0.1f;
+        for (int32_t i = 0; i < N_VOCAB; i++)
+            logits[i] = offsets[k] + (float)(i * 7 % N_VOCAB);
+        struct gr_sampler *s = open_sampler(&p);
+        for (int i = 0; i < 20; i++) {
+            cr_assert_eq(gr_sampler_pick(s, logits, &id), 0);
+            cr_expect_eq(id, 17, "token %d at offset %g", id, (double)offsets[k]);
         }
         gr_sampler_free(&s);
     }

@@ -410,6 +410,7 @@ Test(sampler, refuses_hostile_parameters)
     REFUSED(mirostat_tau, NAN, "mirostat_tau");
     REFUSED(mirostat_eta, -1, "mirostat_eta");
     REFUSED(top_n_sigma, NAN, "top_n_sigma");
+    REFUSED(top_n_sigma, INFINITY, "top_n_sigma");
     REFUSED(xtc_probability, 1.5f, "xtc_probability");
     REFUSED(xtc_threshold, NAN, "xtc_threshold");
     REFUSED(dynatemp_range, INFINITY, "dynatemp_range");
@@ -458,7 +459,7 @@ static void random_chain(struct gr_sampler_params *q, struct gr_rng *rng)
     static const char letters[] = "edskypmxta";
     for (uint32_t i = 0, n = gr_rng_below(rng, GR_MAX_SAMPLERS); i < GR_MAX_SAMPLERS; i++)
         q->samplers[i] = i < n ? letters[gr_rng_below(rng, 10)] : '\0';
-    q->top_n_sigma = wild(rng, 1e30f), q->xtc_probability = wild(rng, 1);
+    q->top_n_sigma = wild(rng, 1e6f), q->xtc_probability = wild(rng, 1);
     q->xtc_threshold = wild(rng, 0.7f), q->dynatemp_range = wild(rng, 1e6f);
     q->dynatemp_exponent = wild(rng, 1e3f), q->dry_multiplier = wild(rng, 1e6f);
     q->dry_base = 1 + wild(rng, 999), q->dry_allowed_length = (int32_t)gr_rng_below(rng, 4);
