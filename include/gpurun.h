@@ -316,6 +316,8 @@ GR_API int gr_session_resize(struct gr_session *s, uint32_t n_ctx);
 /* Cells in all, and of one sequence (equal in one pool). */
 GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
 GR_API uint32_t gr_session_n_ctx_seq(const struct gr_session *s);
+/* Most tokens in one gr_decode. */
+GR_API uint32_t gr_session_n_batch(const struct gr_session *s);
 
 /* Size of a session's cache, computed without allocating. Bytes: K (with the grouped copy), V,
  * recurrent states, and all. */

@@ -20,8 +20,8 @@ struct gr_draft {
     int8_t wanted[1 + GR_MAX_DRAFT];
     struct gr_draft_stats stats;
     double seconds;       /* of all steps */
-    double plain_seconds; /* of steps without a draft but the first, which is slower */
-    int64_t n_plain;      /* steps without a draft */
+    double plain_seconds; /* of steps that tried no draft but the first, which is slower */
+    int64_t n_plain;      /* steps that tried no draft */
 };
 
 struct gr_draft_params gr_draft_params_default(void)
@@ -45,6 +45,9 @@ static int check(const struct gr_draft_params *p)
             return gr_fail(GR_E_INVALID, "draft: %s is %g, a number from %g to %g is expected",
                            range[i].name, range[i].value, range[i].lo, range[i].hi);
     }
+    if (p->n_min > p->n_max)
+        return gr_fail(GR_E_INVALID, "draft: n_min is %d, at most n_max is expected, which is %d",
+                       p->n_min, p->n_max);
     if (!p->session != !p->model)
         return gr_fail(GR_E_INVALID, "draft: a draft model and a session of it are expected");
     return 0;
@@ -61,7 +64,8 @@ int gr_draft_new(struct gr_draft **out, const struct gr_draft_params *params,
     if (!d)
         return GR_E_NOMEM_HOST;
     d->p = *params, d->target = target;
-    d->pace = (struct gr_draft_pace){.n_max = params->n_max, .adaptive = params->adaptive};
+    d->pace = (struct gr_draft_pace){
+        .n_min = params->n_min, .n_max = params->n_max, .adaptive = params->adaptive};
     d->model = (struct gr_draft_model){
         .model = params->model, .session = params->session, .p_min = params->p_min};
     memset(d->wanted, 1, sizeof d->wanted);
@@ -107,21 +111,27 @@ int gr_draft_accept(struct gr_draft *d, const int32_t *ids, size_t n)
     return rc;
 }
 
-/* Drafts at most `most` tokens behind d->token[0]; returns a status. */
-static int propose(struct gr_draft *d, int32_t most, int32_t *n)
+/* Drafts at most `most` tokens behind d->token[0]; *tried: there was a draft, used or not, or time
+ * went into one. Returns a status. */
+static int propose(struct gr_draft *d, int32_t most, int32_t *n, bool *tried)
 {
-    *n = 0;
-    if (most > 0 && d->p.n_gram > 0)
-        *n = gr_draft_look_up(d->text.data, d->text.n, d->p.n_gram, d->token + 1, most);
     int rc = 0;
-    if (most > 0 && !*n && d->model.session)
-        rc = gr_draft_model_propose(&d->model, d->text.data, d->text.n, d->token + 1, most, n);
+    *n = 0, *tried = false;
+    if (most < GR_MAX(d->p.n_min, 1))
+        return 0;
+    if (d->p.n_gram > 0)
+        *n = gr_draft_look_up(d->text.data, d->text.n, d->p.n_gram, d->token + 1, most);
+    *tried = *n > 0;
+    if (!*n && d->model.session)
+        rc = gr_draft_model_propose(&d->model, d->text.data, d->text.n, d->token + 1, most, n,
+                                    tried);
     if (*n < d->p.n_min)
         *n = 0;
     return rc;
 }
 
-/* Picks tokens from the logits of the batch, as long as they are those of the draft. */
+/* Picks tokens from the logits of the batch, as long as they are those of the draft. Fails when
+ * there is none; a later failure ends them, and comes again at the next step. */
 static int pick(struct gr_draft *d, const struct gr_session *s, struct gr_sampler *sampler,
                 int32_t n_draft, int32_t n_most, int32_t *ids, int32_t *n)
 {
@@ -131,7 +141,7 @@ static int pick(struct gr_draft *d, const struct gr_session *s, struct gr_sample
         if (!rc)
             rc = gr_sampler_accept(sampler, id);
         if (rc)
-            return rc;
+            return *n ? 0 : rc;
         ids[(*n)++] = id;
         if (i == n_draft || id != d->token[1 + i] || gr_text_is_eog(d->target, id))
             return 0;
@@ -158,34 +168,35 @@ static int run(struct gr_draft *d, struct gr_session *s, int32_t seq, struct gr_
     return rc ? rc : removed;
 }
 
-static void count(struct gr_draft *d, int32_t n_draft, int32_t n, double seconds)
+static void count(struct gr_draft *d, bool tried, int32_t n_draft, int32_t n, double seconds)
 {
     d->stats.n_step++, d->stats.n_token += n;
     d->stats.n_drafted += n_draft, d->stats.n_accepted += n - 1;
     d->seconds += seconds;
-    if (!n_draft && d->n_plain++)
+    if (!tried && d->n_plain++)
         d->plain_seconds += seconds;
-    gr_draft_pace_step(&d->pace, n_draft, n - 1, seconds);
+    gr_draft_pace_step(&d->pace, tried, n_draft, n - 1, seconds);
 }
 
 int gr_draft_step(struct gr_draft *d, struct gr_session *s, int32_t seq, struct gr_sampler *sampler,
                   int32_t n_most, int32_t *ids, int32_t *n)
 {
     int64_t begin = gr_now_ns();
-    int32_t n_draft = 0;
+    int32_t n_draft = 0, most = GR_MIN(n_most, (int32_t)GR_MIN(gr_session_n_batch(s), INT32_MAX));
+    bool tried = false;
     *n = 0;
     if (!d->text.n || n_most < 1)
         return gr_fail(GR_E_INVALID, "draft: a text, and room for a token are expected");
     int rc = gr_vec_reserve(&d->text, d->text.n + 1 + GR_MAX_DRAFT, sizeof *ids);
     d->token[0] = ((int32_t *)d->text.data)[d->text.n - 1];
     if (!rc)
-        rc = propose(d, GR_MIN(gr_draft_pace_next(&d->pace), n_most - 1), &n_draft);
+        rc = propose(d, GR_MIN(gr_draft_pace_next(&d->pace), most - 1), &n_draft, &tried);
     if (!rc)
         rc = run(d, s, seq, sampler, n_draft, n_most, ids, n);
     if (!rc)
         rc = gr_draft_accept(d, ids, (size_t)*n);
     if (!rc)
-        count(d, n_draft, *n, (double)(gr_now_ns() - begin) * 1e-9);
+        count(d, tried, n_draft, *n, (double)(gr_now_ns() - begin) * 1e-9);
     return rc;
 }
 

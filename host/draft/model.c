@@ -7,7 +7,6 @@
 #include "gr/status.h"
 
 enum {
-    MOST_AT_ONCE = 512, /* tokens of the text in one batch */
     MOST_PADDING = 128, /* tokens by which vocabularies may differ in length */
 };
 
@@ -79,7 +78,7 @@ static void keep_common(struct gr_draft_model *m, const int32_t *text, size_t n)
  * not fit behind it. */
 static int catch_up(struct gr_draft_model *m, const int32_t *text, size_t n, int32_t most)
 {
-    size_t room = gr_session_n_ctx_seq(m->session);
+    size_t room = gr_session_n_ctx_seq(m->session), n_batch = gr_session_n_batch(m->session);
     int rc = 0;
     if (m->n_cached + (size_t)m->n_ahead > 0)
         keep_common(m, text, n);
@@ -89,7 +88,7 @@ static int catch_up(struct gr_draft_model *m, const int32_t *text, size_t n, int
     }
     while (m->first + m->n_cached < n && !rc) {
         size_t left = n - m->first - m->n_cached;
-        struct gr_batch batch = {.n_tok = (int32_t)GR_MIN(left, MOST_AT_ONCE),
+        struct gr_batch batch = {.n_tok = (int32_t)GR_MIN(left, n_batch),
                                  .token = text + m->first + m->n_cached};
         rc = gr_decode(m->session, &batch);
         if (!rc)
@@ -98,6 +97,18 @@ static int catch_up(struct gr_draft_model *m, const int32_t *text, size_t n, int
     if (rc)
         gr_draft_model_clear(m);
     return rc;
+}
+
+/* Begins anew behind the last token that the draft model does not have. */
+static void skip_unknown(struct gr_draft_model *m, const int32_t *text, size_t n)
+{
+    size_t end = n;
+    while (end > m->first + m->n_cached && text[end - 1] < m->n_vocab)
+        end--;
+    if (end > m->first + m->n_cached) {
+        gr_draft_model_clear(m);
+        m->first = end;
+    }
 }
 
 /* Returns the most probable token, or -1 for logits that are no numbers; *p: its probability. */
@@ -114,15 +125,15 @@ static int32_t most_probable(const float *logits, int32_t n, double *p)
 }
 
 int gr_draft_model_propose(struct gr_draft_model *m, const int32_t *text, size_t n, int32_t *draft,
-                           int32_t most, int32_t *n_draft)
+                           int32_t most, int32_t *n_draft, bool *tried)
 {
-    *n_draft = 0;
+    *n_draft = 0, *tried = false;
     if ((size_t)most >= gr_session_n_ctx_seq(m->session) / 2)
         return 0;
-    for (size_t i = m->first + m->n_cached; i < n; i++) {
-        if (text[i] >= m->n_vocab)
-            return 0; /* a token that the draft model does not have */
-    }
+    skip_unknown(m, text, n);
+    if (m->first == n)
+        return 0;
+    *tried = true;
     int rc = catch_up(m, text, n, most);
     while (!rc && *n_draft < most) {
         double p;

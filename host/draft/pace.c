@@ -6,7 +6,7 @@
 
 enum {
     FIRST_LENGTH = 4,
-    TRIAL = 12,       /* steps with a draft before drafts are judged */
+    TRIAL = 12,       /* steps that try a draft before drafts are judged */
     RETRIAL = 4,      /* the same after a pause */
     PROBE = 4,        /* steps without one that tell how long these take */
     FIRST_PAUSE = 64, /* steps; doubled each time */
@@ -21,7 +21,7 @@ int32_t gr_draft_pace_next(struct gr_draft_pace *p)
         p->length = GR_MIN(FIRST_LENGTH, p->n_max), p->pause = FIRST_PAUSE;
         p->n_plain = PROBE;
     }
-    return p->n_plain > 0 ? 0 : p->length;
+    return p->n_plain > 0 ? 0 : GR_MAX(p->length, p->n_min);
 }
 
 /* A mean that forgets slow steps quickly: the first of a length takes longer than the others. */
@@ -43,18 +43,18 @@ static void judge(struct gr_draft_pace *p)
         p->draft_s = 0;
 }
 
-void gr_draft_pace_step(struct gr_draft_pace *p, int32_t n_draft, int32_t n_accepted,
+void gr_draft_pace_step(struct gr_draft_pace *p, bool tried, int32_t n_draft, int32_t n_accepted,
                         double seconds)
 {
-    if (!n_draft) {
+    if (!tried) {
         p->plain_s = mean(p->plain_s, seconds);
         p->n_plain -= p->n_plain > 0;
         return;
     }
     p->draft_s = mean(p->draft_s, seconds / (n_accepted + 1));
-    if (n_accepted == n_draft)
+    if (n_draft && n_accepted == n_draft)
         p->length = GR_MIN(2 * p->length, p->n_max);
-    else
+    else if (n_draft)
         p->length = GR_MAX((p->length + n_accepted + 1) / 2, 1);
     if (++p->n_trial >= (p->pause > FIRST_PAUSE ? RETRIAL : TRIAL) && p->adaptive)
         judge(p);

@@ -440,6 +440,11 @@ uint32_t gr_session_n_ctx_seq(const struct gr_session *s)
     return s->memory.n_ctx_seq;
 }
 
+uint32_t gr_session_n_batch(const struct gr_session *s)
+{
+    return s->params.n_batch;
+}
+
 int gr_session_size(const struct gr_model *model, const struct gr_session_params *params,
                     struct gr_session_size *size)
 {

@@ -77,7 +77,8 @@ GR_API int32_t gr_model_sampling(const struct gr_model *model, struct gr_sampler
  * many. */
 GR_API int gr_sampler_letters(const char *names, char letters[GR_MAX_SAMPLERS]);
 GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
-/* Samples an id from logits [n_vocab], left unchanged. GR_E_CHECK: one is NaN, or all are -inf. */
+/* Samples an id from logits [n_vocab], left unchanged. GR_E_CHECK: one is NaN, all are -inf, or
+ * biases, penalties and grammar leave none that is not. */
 GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);
 /* Records a token of the text, prompt tokens included, for penalties, DRY and adaptive-p; a grammar
  * that is set moves on by it. GR_E_INVALID: no such token, or one that the grammar does not allow.
@@ -103,9 +104,10 @@ GR_API int gr_sampler_set_grammar(struct gr_sampler *s, struct gr_grammar_state 
 struct gr_draft;
 #define GR_MAX_DRAFT 256 /* tokens */
 struct gr_draft_params {
-    int32_t n_max;  /* most tokens of a draft; with recurrent layers n_rollback of either session
-                       must be at least that */
-    int32_t n_min;  /* shorter drafts are not used */
+    int32_t n_max;  /* most tokens of a draft, which n_batch of the model's session must exceed, or
+                       drafts are shorter; with recurrent layers n_rollback of either session must
+                       be at least n_max + 1, because a step that fails removes all its tokens */
+    int32_t n_min;  /* shorter drafts are not used; at most n_max */
     float p_min;    /* a draft model's draft ends before a token that it gives less probability */
     int32_t n_gram; /* tokens that must have occurred before, for a draft from the text; 0: none */
     bool adaptive; /* adapt the length of drafts, and pause while they take longer than they save */

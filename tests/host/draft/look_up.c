@@ -54,7 +54,7 @@ static double cost(struct gr_draft_pace *p, int n, double each, int accepted, in
         int32_t most = gr_draft_pace_next(p), good = GR_MIN(most, accepted);
         double s = 1 + each * most;
         cr_assert(most >= 0 && most <= 16);
-        gr_draft_pace_step(p, most, good, s);
+        gr_draft_pace_step(p, most > 0, most, good, s);
         all += s, *n_token += 1 + good;
     }
     return all / *n_token;
@@ -78,6 +78,28 @@ Test(pace, follows_what_is_accepted)
     p = (struct gr_draft_pace){.n_max = 5};
     for (int i = 0; i < 100; i++) {
         cr_assert_eq(gr_draft_pace_next(&p), 5);
-        gr_draft_pace_step(&p, 5, 0, 9);
+        gr_draft_pace_step(&p, true, 5, 0, 9);
     }
+    p = (struct gr_draft_pace){.n_min = 9, .n_max = 16, .adaptive = true};
+    for (int i = 0, n_long = 0; i < 30; i++) { /* never shorter than is of use */
+        int32_t most = gr_draft_pace_next(&p);
+        cr_assert(!most || most >= 9, "%d", most);
+        n_long += most > 0;
+        cr_assert(n_long > 0 || i < 5);
+        gr_draft_pace_step(&p, most > 0, most, 1, 1);
+    }
+}
+
+/* A draft model that proposes nothing costs time all the same. */
+Test(pace, pauses_when_drafts_come_to_nothing)
+{
+    struct gr_draft_pace p = {.n_max = 16, .adaptive = true};
+    int n_tried = 0;
+    for (int i = 0; i < 1000; i++) {
+        bool tries = gr_draft_pace_next(&p) > 0;
+        gr_draft_pace_step(&p, tries, 0, 0, tries ? 1.5 : 1);
+        n_tried += tries;
+    }
+    cr_expect(n_tried > 10 && n_tried < 50, "%d", n_tried);
+    cr_expect(p.plain_s < 1.01, "%g", p.plain_s);
 }

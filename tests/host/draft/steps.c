@@ -102,7 +102,7 @@ static struct gr_draft *open_draft(const struct pair *p, enum source source, boo
     struct gr_draft *d;
     q.n_max = 6, q.n_gram = source == TEXT ? 2 : 0, q.adaptive = adaptive;
     q.model = source == TEXT ? NULL : source == SAME ? p->model : p->other;
-    *session = q.model ? open_session((struct gr_model *)(uintptr_t)q.model, 6) : NULL;
+    *session = q.model ? open_session((struct gr_model *)(uintptr_t)q.model, 7) : NULL;
     q.session = *session;
     cr_assert_eq(gr_draft_new(&d, &q, p->model), 0, "%s", gr_error());
     return d;
@@ -111,7 +111,7 @@ static struct gr_draft *open_draft(const struct pair *p, enum source source, boo
 static struct gr_draft_stats write_drafted(const struct pair *p, int kind, enum source source,
                                            bool adaptive, int32_t *text)
 {
-    struct gr_session *s = open_session(p->model, 6), *own;
+    struct gr_session *s = open_session(p->model, 7), *own;
     struct gr_sampler *sampler = open_sampler(p->model, kind);
     struct gr_draft *d = open_draft(p, source, adaptive, &own);
     text[0] = begin(s, sampler, d);
@@ -215,7 +215,7 @@ Test(drafts, leave_the_distribution_as_it_is)
     struct gr_sampler *sampler;
     q.n_vocab = n_vocab, q.temp = 0.5f, q.top_k = 0, q.top_p = 1, q.min_p = 0, q.seed = 21;
     cr_assert_eq(gr_sampler_new(&sampler, &q), 0);
-    own = open_session(p.model, 1);
+    own = open_session(p.model, 2);
     struct gr_draft_params dp = {.n_max = 1, .model = p.model, .session = own};
     for (int32_t i = 0; i < runs; i++) { /* the last token of the prompt is decoded again */
         struct gr_draft *d;
@@ -338,6 +338,191 @@ Test(drafts, go_on_after_a_failure)
     close_pair(&p);
 }
 
+/* ---- vocabularies ---- */
+
+/* Token i is "w<i>", but for three control tokens. */
+static void write_words(struct gr_gguf_writer *w, const struct tiny *t, uint32_t eos)
+{
+    static char text[128][8];
+    struct gr_str token[128];
+    float score[128] = {0};
+    int32_t type[128];
+    size_t n = (size_t)t->n_vocab;
+    cr_assert_leq(n, 128);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(text[i], sizeof text[i], i < 3 ? "<%zu>" : "w%zu", i);
+        token[i] = (struct gr_str){text[i], strlen(text[i])};
+        type[i] = i == 0 ? 2 : i < 3 ? 3 : 1;
+    }
+    cr_assert_eq(gr_gguf_set_str(w, "tokenizer.ggml.model", "llama"), 0);
+    cr_assert_eq(gr_gguf_set_strs(w, "tokenizer.ggml.tokens", token, n), 0);
+    cr_assert_eq(gr_gguf_set_array(w, "tokenizer.ggml.scores", GR_GGUF_F32, score, n), 0);
+    cr_assert_eq(gr_gguf_set_array(w, "tokenizer.ggml.token_type", GR_GGUF_I32, type, n), 0);
+    cr_assert_eq(gr_gguf_set_u32(w, "tokenizer.ggml.bos_token_id", 1), 0);
+    cr_assert_eq(gr_gguf_set_u32(w, "tokenizer.ggml.eos_token_id", eos), 0);
+}
+
+static void words(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    write_words(w, t, 2);
+}
+
+static void words_with_other_eos(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    write_words(w, t, 7);
+}
+
+static struct gr_model *open_words(const char *arch,
+                                   void (*edit)(struct gr_gguf_writer *w, const struct tiny *t))
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch, strlen(arch)}));
+    t.edit = edit;
+    return tiny_open(&t);
+}
+
+/* Expects the logits behind the last token of sequence 0 to be those of the text [n] alone. */
+static void expect_logits(struct gr_model *m, struct gr_session *s, const int32_t *text, int32_t n)
+{
+    struct gr_session *fresh = open_session(m, 0);
+    struct gr_batch last = {.n_tok = 1, .token = text + n - 1};
+    cr_assert_eq(gr_decode(fresh, &(struct gr_batch){.n_tok = n, .token = text}), 0);
+    cr_assert_eq(gr_decode(s, &last), 0, "%s", gr_error());
+    cr_expect_eq(gr_kv_seq_pos_max(s, 0), n - 1);
+    cr_expect_lt(tiny_nmse(gr_logits(fresh, -1), gr_logits(s, -1), (size_t)m->hp.n_vocab), 1e-9);
+    gr_session_close(&fresh);
+}
+
+/* A pick that fails inside a draft: the tokens before it are there, and the next step fails and
+ * leaves the text as it was, also where states can only be removed as far as they were kept. */
+static void fail_inside(const char *arch)
+{
+    static const char rule[] = "root ::= \"w7w8w5!\"";
+    const int32_t prompt[] = {5, 6, 7, 8, 5, 6}, text[] = {5, 6, 7, 8, 5, 6, 7, 8, 5};
+    struct gr_model *m = open_words(arch, words);
+    struct gr_session *s = open_session(m, 7);
+    struct gr_sampler *sampler = open_sampler(m, 0);
+    struct gr_draft_params q = {.n_max = 6, .n_gram = 1};
+    struct gr_grammar *g;
+    struct gr_grammar_state *state;
+    struct gr_draft *d;
+    int32_t ids[7], n;
+    cr_assert_eq(gr_grammar_gbnf(&g, m, rule, sizeof rule - 1), 0, "%s", gr_error());
+    cr_assert_eq(gr_grammar_state_new(&state, g), 0);
+    cr_assert_eq(gr_sampler_set_grammar(sampler, state), 0);
+    cr_assert_eq(gr_draft_new(&d, &q, m), 0);
+    cr_assert_eq(gr_draft_accept(d, prompt, 6), 0);
+    cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 5, .token = prompt}), 0);
+    cr_assert_eq(gr_draft_step(d, s, 0, sampler, 7, ids, &n), 0, "%s: %s", arch, gr_error());
+    cr_assert(n == 3 && !memcmp(ids, text + 6, sizeof *ids * 3), "%s: %d tokens", arch, n);
+    cr_expect_eq(gr_kv_seq_pos_max(s, 0), 7);
+    cr_expect_eq(gr_draft_step(d, s, 0, sampler, 7, ids, &n), GR_E_CHECK);
+    cr_expect_eq(n, 0);
+    cr_expect_eq(gr_kv_seq_pos_max(s, 0), 7, "%s: nothing is left of the step", arch);
+    expect_logits(m, s, text, 9);
+    gr_draft_free(&d);
+    gr_sampler_free(&sampler);
+    gr_grammar_state_free(&state);
+    gr_grammar_free(&g);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
+Test(drafts, keep_the_tokens_before_a_failure)
+{
+    fail_inside("llama");
+    fail_inside("jamba");
+}
+
+/* Tokens of a step that are removed behind it, as after a stop string. */
+Test(drafts, tokens_can_be_removed_after_a_step)
+{
+    static const char *const archs[] = {"llama", "jamba"};
+    for (size_t a = 0; a < GR_COUNT(archs); a++) {
+        struct pair p = open_pair(archs[a], 0);
+        struct gr_session *s = open_session(p.model, 7), *own;
+        struct gr_sampler *sampler = open_sampler(p.model, 0);
+        struct gr_draft *d = open_draft(&p, SAME, false, &own);
+        int32_t text[N_PROMPT + 8] = {5, 6, 7, 8, 5, 6, 7, 8, 5}, n;
+        text[N_PROMPT] = begin(s, sampler, d);
+        cr_assert_eq(gr_draft_step(d, s, 0, sampler, 7, text + N_PROMPT + 1, &n), 0);
+        cr_assert_eq(n, 7);
+        for (int32_t end = N_PROMPT + 5; end > N_PROMPT; end -= 2) {
+            cr_assert_eq(gr_kv_seq_rm(s, 0, end, -1), 0, "%s: %s", archs[a], gr_error());
+            expect_logits(p.model, s, text, end + 1);
+        }
+        gr_draft_free(&d);
+        gr_session_close(&own);
+        gr_sampler_free(&sampler);
+        gr_session_close(&s);
+        close_pair(&p);
+    }
+}
+
+/* Sessions with batches shorter than a text and a draft. */
+Test(drafts, fit_into_batches)
+{
+    struct pair p = open_pair("llama", 0);
+    struct gr_session_params q = gr_session_params_default();
+    q.n_ctx = 1024, q.n_batch = q.n_ubatch = 4;
+    struct gr_session *s = tiny_session_at(p.model, GR_CPU_REF, &q),
+                      *own = tiny_session_at(p.model, GR_CPU_REF, &q);
+    struct gr_sampler *sampler = open_sampler(p.model, 0);
+    struct gr_draft_params dp = {.n_max = 6, .model = p.model, .session = own};
+    struct gr_draft *d;
+    const int32_t prompt[N_PROMPT] = {5, 6, 7, 8, 5, 6, 7, 8, 5};
+    int32_t ids[7], n;
+    cr_assert_eq(gr_draft_new(&d, &dp, p.model), 0);
+    cr_assert_eq(gr_draft_accept(d, prompt, N_PROMPT), 0);
+    for (int i = 0; i < 8; i += 4)
+        cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 4, .token = prompt + i}), 0);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(gr_draft_step(d, s, 0, sampler, 7, ids, &n), 0, "%s", gr_error());
+        cr_expect_eq(n, 4, "%d tokens", n);
+    }
+    gr_draft_free(&d);
+    gr_session_close(&own);
+    gr_sampler_free(&sampler);
+    gr_session_close(&s);
+    close_pair(&p);
+}
+
+/* A draft model with fewer tokens drafts again behind one that it does not have. */
+Test(drafts, go_on_behind_an_unknown_token)
+{
+    struct pair p = open_pair("llama", 0);
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+    const int32_t prompt[] = {5, 6, 95, 8, 95}, unknown = 95;
+    struct gr_draft_params q = {.n_max = 3};
+    struct gr_draft *d;
+    int32_t ids[4], n;
+    t.n_vocab = 90;
+    struct gr_model *small = tiny_open(&t);
+    struct gr_session *s = open_session(p.model, 0), *own = open_session(small, 0);
+    struct gr_sampler_params sp = gr_sampler_params_default();
+    struct gr_logit_bias bias = {9, INFINITY};
+    struct gr_sampler *sampler;
+    sp.n_vocab = p.model->hp.n_vocab, sp.logit_bias = &bias, sp.n_logit_bias = 1;
+    cr_assert_eq(gr_sampler_new(&sampler, &sp), 0);
+    q.model = small, q.session = own;
+    cr_assert_eq(gr_draft_new(&d, &q, p.model), 0, "%s", gr_error());
+    cr_assert_eq(gr_draft_accept(d, prompt, 5), 0);
+    cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 4, .token = prompt}), 0);
+    cr_assert_eq(gr_draft_step(d, s, 0, sampler, 4, ids, &n), 0, "%s", gr_error());
+    cr_expect_eq(gr_draft_stats(d).n_drafted, 0);
+    cr_assert_eq(gr_draft_step(d, s, 0, sampler, 4, ids, &n), 0, "%s", gr_error());
+    cr_expect_eq(gr_draft_stats(d).n_drafted, 3);
+    cr_assert_eq(gr_draft_accept(d, &unknown, 1), 0);
+    cr_assert_eq(gr_draft_accept(d, prompt, 2), 0);
+    cr_assert_eq(gr_draft_step(d, s, 0, sampler, 4, ids, &n), 0, "%s", gr_error());
+    cr_expect_eq(gr_draft_stats(d).n_drafted, 6);
+    gr_draft_free(&d);
+    gr_sampler_free(&sampler);
+    gr_session_close(&own);
+    gr_session_close(&s);
+    gr_model_close(&small);
+    close_pair(&p);
+}
+
 /* ---- refusals ---- */
 
 static void refuse(struct gr_draft_params p, const struct gr_model *target, const char *words)
@@ -348,10 +533,23 @@ static void refuse(struct gr_draft_params p, const struct gr_model *target, cons
     cr_expect(strstr(gr_error(), words), "%s", gr_error());
 }
 
-static void other_eos(struct gr_gguf_writer *w, const struct tiny *t)
+/* Real vocabularies that differ in the token that ends a text. */
+Test(drafts, refuse_another_end)
 {
-    (void)t;
-    cr_assert_eq(gr_gguf_set_u32(w, "tokenizer.ggml.eos_token_id", 7), 0);
+    struct gr_model *m = open_words("llama", words), *other;
+    struct gr_draft_params q = gr_draft_params_default();
+    struct gr_draft *d;
+    other = open_words("llama", words_with_other_eos);
+    struct gr_session *s = open_session(other, 0), *same = open_session(m, 0);
+    q.model = other, q.session = s;
+    refuse(q, m, "texts begin and end with tokens 1 and 7");
+    q.model = m, q.session = same;
+    cr_expect_eq(gr_draft_new(&d, &q, m), 0, "%s", gr_error());
+    gr_draft_free(&d);
+    gr_session_close(&same);
+    gr_session_close(&s);
+    gr_model_close(&other);
+    gr_model_close(&m);
 }
 
 Test(drafts, refuse_what_cannot_be)
@@ -365,6 +563,8 @@ Test(drafts, refuse_what_cannot_be)
     refuse(q, p.model, "n_max is 257");
     q = gr_draft_params_default(), q.p_min = NAN;
     refuse(q, p.model, "p_min is nan");
+    q = gr_draft_params_default(), q.n_min = 17;
+    refuse(q, p.model, "n_min is 17, at most n_max is expected, which is 16");
     q = gr_draft_params_default(), q.n_gram = -1;
     refuse(q, p.model, "n_gram is -1");
     q = gr_draft_params_default(), q.model = p.other;
@@ -376,15 +576,6 @@ Test(drafts, refuse_what_cannot_be)
     refuse(q, p.model, "both need the same vocabulary");
     gr_session_close(&s);
     gr_model_close(&larger);
-    t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
-    t.edit = other_eos;
-    struct gr_model *ends = tiny_open(&t);
-    s = open_session(ends, 0);
-    q.model = ends, q.session = s;
-    if (gr_text_eos(ends) != gr_text_eos(p.model))
-        refuse(q, p.model, "texts begin and end with tokens");
-    gr_session_close(&s);
-    gr_model_close(&ends);
     struct gr_draft *d;
     int32_t id, n;
     q = gr_draft_params_default();
