@@ -70,6 +70,59 @@ Test(drafts_run, ends_where_it_should)
     json_decref(j);
 }
 
+/* A stop string in the middle of accepted tokens: --prompt-cache-all keeps what it keeps without
+ * drafts. */
+Test(drafts_run, tokens_behind_a_stop_are_removed)
+{
+    char stop[8] = "", plain[256], drafted[256];
+    begin("0");
+    for (size_t i = 20; i < 40 && !*stop; i++)
+        if (whole[i] > ' ' && whole[i] < 127)
+            snprintf(stop, sizeof stop, "%c", whole[i]);
+    cr_assert(*stop);
+    snprintf(plain, sizeof plain, "%s", tiny_path("plain.cache"));
+    snprintf(drafted, sizeof drafted, "%s", tiny_path("drafted.cache"));
+#define STOPPED TEXT, PLAIN, "--temp", "0", "--no-escape", "-r", stop, "--prompt-cache-all"
+    expect_exit(GPURUN(NULL, model, STOPPED, "--prompt-cache", plain), 0, "");
+    expect_exit(GPURUN(NULL, model, STOPPED, "--prompt-cache", drafted, "-md", model,
+                       "--no-spec-adaptive", "--draft", "50"),
+                0, "");
+    FILE *a = fopen(plain, "rb"), *b = fopen(drafted, "rb");
+    size_t n = 0;
+    cr_assert(a && b);
+    for (int x = 0, y = 0; x != EOF; n++) {
+        x = getc(a), y = getc(b);
+        cr_assert_eq(x, y, "byte %zu", n);
+    }
+    cr_expect_gt(n, 1000);
+    fclose(a);
+    fclose(b);
+}
+
+/* Steps end where the profiler starts and stops. */
+Test(drafts_run, profiler)
+{
+    begin("0");
+    struct outcome o = GPURUN(NULL, model, TEXT, PLAIN, "--temp", "0", "-md", model, "-n", "9",
+                              "--json", "--no-spec-adaptive", "--profile-steps", "3:5");
+    expect_exit(o, 0, "");
+    json_t *j = json_loads(o.out, JSON_ALLOW_NUL, NULL), *drafts = json_object_get(j, "drafts");
+    cr_assert(drafts, "%s", o.out);
+    cr_expect_eq(json_integer_value(json_object_get(drafts, "steps")), 3);
+    cr_expect_eq(json_integer_value(json_object_get(drafts, "accepted")), 5);
+    json_decref(j);
+}
+
+/* A draft model has all types of cache. */
+Test(drafts_run, cache_types)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s", tiny_path("wide.gguf"));
+    tiny_write_arch("llama", path);
+    expect_exit(GPURUN(NULL, path, TEXT, "-md", path, "-ctkd", "q5_1", "-ctvd", "iq4_nl"), 0, "");
+    expect_exit(GPURUN(NULL, path, TEXT, "-md", path, "-ctkd", "q6_k"), 2, "iq4_nl");
+}
+
 /* A context that is full ends the text, or is shifted, with drafts too. */
 Test(drafts_run, full_context)
 {
@@ -89,6 +142,8 @@ Test(drafts_run, refusals)
     expect_exit(GPURUN(NULL, model, TEXT, "-md", model, "-gan", "2"), 2, "--grp-attn-mode window");
     expect_exit(GPURUN(NULL, model, TEXT, "-md", model, "--draft", "64", "-b", "64"), 2,
                 "less than -b 64 is expected");
+    expect_exit(GPURUN(NULL, model, TEXT, "-md", model, "--draft-min", "9", "--draft", "8"), 2,
+                "--draft-min is 9: at most --draft-max is expected, which is 8");
     expect_exit(GPURUN(NULL, model, TEXT, "-md", "none.gguf"), 3, "none.gguf");
     expect_exit(GPURUN(NULL, model, TEXT, "-md", GR_SOURCE_DIR "/tools/default-model.gguf"), 2,
                 "both need the same vocabulary");

@@ -9,7 +9,7 @@
 #include "together.h"
 
 static volatile sig_atomic_t interrupts;
-static struct gr_session *volatile interruptible;
+static struct gr_session *volatile interruptible[2];
 static struct sigaction before[2]; /* of SIGINT, SIGTERM */
 
 static void on_interrupt(int signal_number)
@@ -19,22 +19,23 @@ static void on_interrupt(int signal_number)
         gr_say_erase();
         _exit(GR_EXIT_INTERRUPTED);
     }
-    if (interruptible)
-        gr_session_cancel(interruptible);
+    for (int i = 0; i < 2; i++)
+        if (interruptible[i])
+            gr_session_cancel(interruptible[i]);
 }
 
-void gr_catch_interrupts(struct gr_session *session)
+void gr_catch_interrupts(struct gr_session *a, struct gr_session *b)
 {
-    struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
-    interruptible = session;
-    sigaction(SIGINT, &a, &before[0]);
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    interruptible[0] = a, interruptible[1] = b;
+    sigaction(SIGINT, &action, &before[0]);
     if (gr_together_world())
-        sigaction(SIGTERM, &a, &before[1]); /* mpirun turns an interrupt into it */
+        sigaction(SIGTERM, &action, &before[1]); /* mpirun turns an interrupt into it */
 }
 
 void gr_release_interrupts(void)
 {
-    interruptible = NULL;
+    interruptible[0] = interruptible[1] = NULL;
     sigaction(SIGINT, &before[0], NULL);
     if (gr_together_world())
         sigaction(SIGTERM, &before[1], NULL);

@@ -4,9 +4,9 @@
 
 #include "gpurun.h"
 
-/* Installs the handler: the first interrupt cancels the batch of the session (unless NULL), so that
- * the command ends in good order; the second one ends the program. */
-void gr_catch_interrupts(struct gr_session *session);
+/* Installs the handler: the first interrupt cancels the batches of two sessions (NULL: none), so
+ * that the command ends in good order; the second one ends the program. */
+void gr_catch_interrupts(struct gr_session *a, struct gr_session *b);
 /* Restores what the interrupt did before. */
 void gr_release_interrupts(void);
 /* Returns whether there was an interrupt. */

@@ -164,10 +164,10 @@ static int measure(struct measurement *m)
            c->n_ctx, c->n_side, gr_length_summary(&c->length, group));
     if (m->compares && !m->o->json)
         gr_kld_head();
-    gr_catch_interrupts(c->session);
+    gr_catch_interrupts(c->session, NULL);
     m->start = gr_seconds();
     int rc = gr_chunks_run(c, &calls);
-    gr_catch_interrupts(NULL);
+    gr_catch_interrupts(NULL, NULL);
     summarise(m, rc);
     return rc || !m->writes ? rc : gr_base_commit(&m->base);
 }

@@ -31,6 +31,12 @@ void gr_prompt_cache_add(struct gr_prompt_cache *c, const int32_t *ids, int32_t 
     c->n = need;
 }
 
+void gr_prompt_cache_drop(struct gr_prompt_cache *c, int32_t n)
+{
+    if (c->path && !c->lost)
+        c->n -= (size_t)n;
+}
+
 void gr_prompt_cache_fini(struct gr_prompt_cache *c)
 {
     free(c->token);

@@ -25,6 +25,8 @@ int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const 
                          size_t *n_read);
 /* Records tokens that were run. */
 void gr_prompt_cache_add(struct gr_prompt_cache *c, const int32_t *ids, int32_t n);
+/* Forgets the last n tokens, which were removed from the session. */
+void gr_prompt_cache_drop(struct gr_prompt_cache *c, int32_t n);
 /* Writes the file; 0 or an exit code, after printing the error. */
 int gr_prompt_cache_save(const struct gr_prompt_cache *c, struct gr_session *s,
                          const struct gr_self_extend *se);

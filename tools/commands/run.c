@@ -373,11 +373,25 @@ static int pick_token(struct run *r, int32_t *id)
     return rc ? gr_say_status(rc) : 0;
 }
 
+/* Removes the last n tokens from the session, which were accepted behind the end of the text. */
+static int drop_tokens(struct run *r, int32_t n)
+{
+    if (!n)
+        return 0;
+    int rc = gr_kv_seq_rm(r->session, 0, r->n_past - n, -1);
+    if (rc)
+        return gr_say_status(rc);
+    r->n_past -= n;
+    gr_prompt_cache_drop(&r->cache, n);
+    return 0;
+}
+
 /* Decodes the token *id and writes those that follow, one without drafts. *id: the last of them.
  * 0 or an exit code, after printing the error; an interrupt is none. */
 static int next_tokens(struct run *r, int32_t room, int32_t *id, bool *ended)
 {
-    int32_t ids[GR_MAX_DRAFT + 1], n = 1;
+    int32_t ids[GR_MAX_DRAFT + 1], n = 1, n_written = 0;
+    ids[0] = *id;
     int rc = r->draft ? gr_run_draft_step(r, *id, room, ids, &n) : decode(r, id, 1, true);
     if (rc)
         return gr_interrupted() ? 0 : rc == GR_E_CHECK ? say_no_pick() : gr_say_status(rc);
@@ -385,10 +399,10 @@ static int next_tokens(struct run *r, int32_t room, int32_t *id, bool *ended)
         return 0;
     if (!r->draft)
         rc = pick_token(r, ids);
-    for (int32_t i = 0; i < n && !rc && !*ended; i++)
-        rc = write_token(r, ids[i], ended);
+    while (n_written < n && !rc && !*ended)
+        rc = write_token(r, ids[n_written++], ended);
     *id = ids[n - 1];
-    return rc;
+    return rc ? rc : drop_tokens(r, n - n_written);
 }
 
 /* Makes room for the next token; *ended: there is none. */
@@ -462,7 +476,7 @@ static int prepare(struct run *r)
     rc = read_profile_steps(r);
     if (rc)
         return rc;
-    gr_catch_interrupts(r->session);
+    gr_catch_interrupts(r->session, r->draft_session);
     rc = r->o->warmup && !r->o->dump_plan ? warm_up(r) : 0; /* whose plans were printed too */
     if (rc)
         return gr_interrupted() ? 0 : gr_say_status(rc);
@@ -565,7 +579,7 @@ int gr_tool_run(const struct gr_options *o)
         if (!rc)
             rc = write_text(&r);
     }
-    gr_catch_interrupts(NULL);
+    gr_catch_interrupts(NULL, NULL);
     gr_run_close_stops(&r);
     gr_run_close_drafts(&r);
     gr_detok_free(&r.detok);

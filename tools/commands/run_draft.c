@@ -1,5 +1,6 @@
 /* Drafts of gpurun run: where they come from, and steps that use them. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,12 +31,13 @@ void gr_run_draft_params(const struct run *r, struct gr_session_params *p)
 {
     if (!gr_run_drafts(r->o))
         return;
-    if (p->n_rollback < (uint32_t)r->o->draft_max)
-        p->n_rollback = (uint32_t)r->o->draft_max;
+    if (p->n_rollback < (uint32_t)r->o->draft_max + 1)
+        p->n_rollback = (uint32_t)r->o->draft_max + 1;
     p->swa_full = true; /* rejected tokens must not have pushed others out of a window */
 }
 
-/* The options of the draft model: those of the model, but for the flags of its own. */
+/* The options of the draft model: those of the model, but for the flags of its own, and for its
+ * weights and positions, which are as its file says. */
 static struct gr_options draft_options(const struct gr_options *o)
 {
     struct gr_options d = *o;
@@ -46,7 +48,9 @@ static struct gr_options draft_options(const struct gr_options *o)
     d.device = o->device_draft ? o->device_draft : o->device;
     d.cache_type_k = o->cache_type_k_draft, d.cache_type_v = o->cache_type_v_draft;
     d.tensor_split = NULL;
-    d.rope_scaling = "model";
+    d.rope_scaling = "model", d.yarn_orig_ctx = 0;
+    d.rope_scale = d.rope_freq_scale = d.rope_freq_base = NAN;
+    d.yarn_ext_factor = d.yarn_attn_factor = d.yarn_beta_slow = d.yarn_beta_fast = NAN;
     return d;
 }
 
@@ -66,8 +70,7 @@ static int open_draft_model(struct run *r)
         return rc;
     struct gr_session_params p = gr_session_options(&d);
     p.n_ctx = (uint32_t)r->n_ctx;
-    p.n_rollback = (uint32_t)d.draft_max;
-    p.n_batch = p.n_batch < 512 ? 512 : p.n_batch;
+    p.n_rollback = (uint32_t)d.draft_max + 1;
     p.swa_full = true;
     int status = gr_session_open(&r->draft_session, r->draft_model, &p);
     return status ? gr_say_status(status) : 0;
@@ -88,6 +91,11 @@ static int check_drafts(const struct run *r)
     if (gr_run_drafts(r->o) && r->o->draft_max >= r->o->batch_size) {
         gr_say_error("--draft-max is %d: less than -b %d is expected", r->o->draft_max,
                      r->o->batch_size);
+        return GR_EXIT_USAGE;
+    }
+    if (gr_run_drafts(r->o) && r->o->draft_min > r->o->draft_max) {
+        gr_say_error("--draft-min is %d: at most --draft-max is expected, which is %d",
+                     r->o->draft_min, r->o->draft_max);
         return GR_EXIT_USAGE;
     }
     return 0;
@@ -116,11 +124,20 @@ void gr_run_close_drafts(struct run *r)
     gr_model_close(&r->draft_model);
 }
 
+/* Returns the number of tokens before the one at which the profiler starts or stops. */
+static int32_t until_profiler(const struct run *r)
+{
+    if (r->n_gen < r->profile_from)
+        return r->profile_from - r->n_gen;
+    return r->n_gen < r->profile_to ? r->profile_to - r->n_gen : INT32_MAX;
+}
+
 int gr_run_draft_step(struct run *r, int32_t last, int32_t room, int32_t *ids, int32_t *n)
 {
     int64_t most = r->o->n_predict < 0 ? GR_MAX_DRAFT + 1 : r->o->n_predict - r->n_gen;
     most = most < room ? most : room;
     most = most < GR_MAX_DRAFT + 1 ? most : GR_MAX_DRAFT + 1;
+    most = most < until_profiler(r) ? most : until_profiler(r);
     int rc = gr_draft_step(r->draft, r->session, 0, r->sampler, (int32_t)most, ids, n);
     if (rc)
         return rc;

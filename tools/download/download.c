@@ -469,7 +469,7 @@ static int fetch_url(struct download *d, char **path)
 
 static int run(struct download *d, char **path)
 {
-    gr_catch_interrupts(NULL);
+    gr_catch_interrupts(NULL, NULL);
     int rc = d->spec ? fetch_repo(d, path) : fetch_url(d, path);
     gr_release_interrupts();
     gr_http_close(&d->http);
