@@ -124,7 +124,8 @@ GR_API int gr_draft_accept(struct gr_draft *d, const int32_t *ids, size_t n);
 /* Decodes the text's last token, recorded but not decoded yet, and a draft, as the next positions
  * of sequence `seq`. ids [n_most] receives the *n >= 1 tokens that the sampler picks; they are
  * recorded by the draft and the sampler, and all but the last one are in the cache. A token that
- * ends a generation is the last. On failure the text is as it was, but for what gr_decode says. */
+ * ends a generation is the last, and so is one behind which no token can be picked: the next step
+ * says why. On failure the text is as it was, but for what gr_decode says. */
 GR_API int gr_draft_step(struct gr_draft *d, struct gr_session *s, int32_t seq,
                          struct gr_sampler *sampler, int32_t n_most, int32_t *ids, int32_t *n);
 struct gr_draft_stats {
