@@ -23,6 +23,7 @@
 #include <stdio.h>
 
 #include "gr/api.h"
+#include "gr/generate.h"
 #include "gr/grammar.h"
 #include "gr/model_params.h"
 #include "gr/prompt.h"
@@ -318,6 +319,7 @@ GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
 GR_API uint32_t gr_session_n_ctx_seq(const struct gr_session *s);
 /* Most tokens in one gr_decode. */
 GR_API uint32_t gr_session_n_batch(const struct gr_session *s);
+GR_API struct gr_model *gr_session_model(const struct gr_session *s);
 
 /* Size of a session's cache, computed without allocating. Bytes: K (with the grouped copy), V,
  * recurrent states, and all. */

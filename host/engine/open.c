@@ -445,6 +445,11 @@ uint32_t gr_session_n_batch(const struct gr_session *s)
     return s->params.n_batch;
 }
 
+struct gr_model *gr_session_model(const struct gr_session *s)
+{
+    return s->model;
+}
+
 int gr_session_size(const struct gr_model *model, const struct gr_session_params *params,
                     struct gr_session_size *size)
 {

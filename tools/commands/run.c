@@ -335,16 +335,10 @@ static int profile_step(struct run *r)
 /* Writes a token; *ended: it ends the text. 0 or an exit code, after printing the error. */
 static int write_token(struct run *r, int32_t id, bool *ended)
 {
-    const char *p;
-    size_t n;
-    int rc = 0;
     r->n_gen++;
     if (gr_text_is_eog(r->model, id))
         r->stop = STOP_EOS;
-    if (!gr_run_is_stop(r, id)) {
-        rc = gr_detok_push(r->detok, id, &p, &n);
-        rc = rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
-    }
+    int rc = gr_run_put_token(r, id);
     *ended = r->stop != STOP_LENGTH || r->n_gen == r->o->n_predict;
     return rc;
 }
@@ -446,15 +440,6 @@ static int generate(struct run *r)
     return status ? gr_say_status(status) : rc;
 }
 
-static int flush_text(struct run *r)
-{
-    const char *p;
-    size_t n;
-    int rc = gr_detok_flush(r->detok, &p, &n);
-    rc = rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
-    return rc ? rc : gr_run_end_text(r);
-}
-
 /* ---- the command ---- */
 
 static int prepare(struct run *r)
@@ -466,7 +451,7 @@ static int prepare(struct run *r)
     if (!rc)
         rc = gr_run_open_sampler(r);
     if (!rc)
-        rc = gr_run_open_stops(r);
+        rc = gr_run_open_stream(r);
     if (!rc)
         rc = gr_run_open_drafts(r);
     if (rc)
@@ -533,7 +518,7 @@ static int run_text(struct run *r, int *saved)
 /* Ends the output; text already written is kept whatever failed. Returns the exit code. */
 static int end_text(struct run *r, int rc)
 {
-    int flushed = flush_text(r);
+    int flushed = gr_run_end_text(r);
     rc = rc ? rc : flushed;
     if (rc || gr_interrupted())
         r->stop = rc ? STOP_ERROR : STOP_INTERRUPTED;
@@ -580,9 +565,8 @@ int gr_tool_run(const struct gr_options *o)
             rc = write_text(&r);
     }
     gr_catch_interrupts(NULL, NULL);
-    gr_run_close_stops(&r);
+    gr_run_close_stream(&r);
     gr_run_close_drafts(&r);
-    gr_detok_free(&r.detok);
     gr_sampler_free(&r.sampler);
     gr_grammar_state_free(&r.grammar);
     (void)gr_trace_end(&r.trace);

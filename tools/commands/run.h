@@ -12,9 +12,7 @@ enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED, STOP_ERROR, S
 struct run_stops {
     char **text; /* [n], their escapes replaced */
     size_t *n_text;
-    int32_t *token; /* [n] the control token that the string names, or -1 */
     int32_t n, found;
-    struct gr_stop *match; /* NULL: there are none */
 };
 
 struct run {
@@ -28,10 +26,10 @@ struct run {
     struct gr_model *draft_model;
     struct gr_session *draft_session;
     bool drawn; /* a GPU has drawn the token after the last batch */
-    struct gr_detok *detok;
     struct run_stops stops;
-    struct gr_length length;      /* context and Self-Extend */
-    struct gr_self_extend extend; /* state of Self-Extend's classic mode */
+    struct gr_text_stream *stream; /* the text of its tokens, up to a stop string */
+    struct gr_length length;       /* context and Self-Extend */
+    struct gr_self_extend extend;  /* state of Self-Extend's classic mode */
     struct gr_prompt_cache cache;
     struct gr_trace *trace;
     int32_t profile_from, profile_to; /* generated tokens that a profiler records */
@@ -59,17 +57,16 @@ struct run {
  * an exit code, after printing the error. */
 int gr_open_grammar(const struct gr_options *o, const struct gr_model *model,
                     struct gr_grammar_state **state);
-/* Writes the next n bytes of the text to stdout or the JSON, up to a stop string: stop is
- * STOP_STRING then. Returns 0 or an exit code, after printing the error. */
-int gr_run_put_text(struct run *r, const char *p, size_t n);
-/* Writes what is held back for a stop string. */
+/* Writes the text of the next token to stdout or the JSON, up to a stop string: stop is STOP_STRING
+ * then. Returns 0 or an exit code, after printing the error. */
+int gr_run_put_token(struct run *r, int32_t id);
+/* Writes what is held back. */
 int gr_run_end_text(struct run *r);
-/* Prepares the strings of --stop. Returns 0 or an exit code, after printing the error. */
-int gr_run_open_stops(struct run *r);
-void gr_run_close_stops(struct run *r);
-/* Returns whether a token is one that --stop names; stop is STOP_STRING then. */
-bool gr_run_is_stop(struct run *r, int32_t id);
-/* Makes the sampler and the detokenizer. Returns 0 or an exit code, after printing the error. */
+/* Prepares the text of the tokens and the strings of --stop. Returns 0 or an exit code, after
+ * printing the error. */
+int gr_run_open_stream(struct run *r);
+void gr_run_close_stream(struct run *r);
+/* Makes the sampler. Returns 0 or an exit code, after printing the error. */
 int gr_run_open_sampler(struct run *r);
 /* Returns whether tokens are drafted. */
 bool gr_run_drafts(const struct gr_options *o);

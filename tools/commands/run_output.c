@@ -37,26 +37,32 @@ static int write_text(struct run *r, const char *p, size_t n)
     return 0;
 }
 
-int gr_run_put_text(struct run *r, const char *p, size_t n)
+/* Writes what the stream returned; `stop`: the string that ends the text, or -1. */
+static int take_text(struct run *r, int rc, const char *p, size_t n, int32_t stop)
 {
-    if (r->stops.match) {
-        int32_t found;
-        int rc = gr_stop_push(r->stops.match, p, n, &p, &n, &found);
-        if (rc)
-            return gr_say_status(rc);
-        if (found >= 0 && r->stop != STOP_STRING)
-            r->stop = STOP_STRING, r->stops.found = found;
-    }
+    if (rc)
+        return gr_say_status(rc);
+    if (stop >= 0 && r->stop != STOP_STRING)
+        r->stop = STOP_STRING, r->stops.found = stop;
     return write_text(r, p, n);
+}
+
+int gr_run_put_token(struct run *r, int32_t id)
+{
+    const char *p;
+    size_t n;
+    int32_t stop;
+    int rc = gr_text_stream_push(r->stream, id, &p, &n, &stop);
+    return take_text(r, rc, p, n, stop);
 }
 
 int gr_run_end_text(struct run *r)
 {
-    const char *p = "";
-    size_t n = 0;
-    if (r->stops.match)
-        gr_stop_flush(r->stops.match, &p, &n);
-    return write_text(r, p, n);
+    const char *p;
+    size_t n;
+    int32_t stop;
+    int rc = gr_text_stream_flush(r->stream, &p, &n, &stop);
+    return take_text(r, rc, p, n, stop);
 }
 
 static bool use_color(const struct gr_options *o)

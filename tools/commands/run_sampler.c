@@ -180,8 +180,6 @@ int gr_run_open_sampler(struct run *r)
         rc = list_biases(r, &bias);
     p.logit_bias = bias.v, p.n_logit_bias = (int32_t)bias.n;
     int status = rc ? 0 : gr_sampler_new(&r->sampler, &p);
-    if (!rc && !status)
-        status = gr_detok_new(&r->detok, r->model, r->o->special);
     free(bias.v);
     free_breakers(breakers, r->o->dry_breaker.n);
     return status ? gr_say_status(status) : rc;
