@@ -102,6 +102,8 @@ static int run_prompt(struct generation *g, const int32_t *ids, size_t n)
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++)
         rc = gr_sampler_accept(g->sampler, ids[i]);
+    if (!rc && g->p->draft)
+        rc = gr_draft_accept(g->p->draft, ids, n);
     if (!rc)
         rc = gr_sampler_set_grammar(g->sampler, g->p->grammar);
     for (size_t i = 0, k; i < n && !rc; i += k) {
@@ -150,6 +152,7 @@ static int take_token(struct generation *g, int32_t id)
     size_t n;
     int32_t stop;
     g->r->n_token++;
+    g->r->last = id;
     if (g->r->n_token == 1)
         g->r->first_s = gr_seconds_since(g->begin);
     if (gr_text_is_eog(g->model, id))
@@ -163,37 +166,66 @@ static int take_token(struct generation *g, int32_t id)
     return 0;
 }
 
-static int pick(struct generation *g, int32_t *id)
+/* Picks the token behind the last batch. */
+static int pick_token(struct generation *g, int32_t *id)
 {
     int rc = g->drawn ? gr_sampled_token(g->s, -1, id)
                       : gr_sampler_pick(g->sampler, gr_logits(g->s, -1), id);
-    return rc ? rc : gr_sampler_accept(g->sampler, *id);
+    if (!rc)
+        rc = gr_sampler_accept(g->sampler, *id);
+    if (!rc && g->p->draft)
+        rc = gr_draft_accept(g->p->draft, id, 1);
+    return rc ? rc : take_token(g, *id);
 }
 
-static int decode_next(struct generation *g, int32_t id)
+/* Number of tokens that can be decoded next, at most most. */
+static int64_t room_for(const struct generation *g, int64_t most)
 {
-    int32_t last = g->info.n_learned_pos - 1;
-    int rc = last >= 0 && gr_kv_seq_pos_max(g->s, g->seq) >= last ? GR_E_KV_FULL
-                                                                  : decode(g, &id, 1, true);
-    if (rc != GR_E_KV_FULL)
-        return rc;
-    end(g, GR_END_CONTEXT);
-    return 0;
+    int64_t next = (int64_t)gr_kv_seq_pos_max(g->s, g->seq) + 1;
+    int64_t cells = (int64_t)gr_session_n_ctx(g->s) - gr_kv_used(g->s);
+    most = GR_MIN(most, GR_MIN(cells, (int64_t)gr_session_n_ctx_seq(g->s) - next));
+    return g->info.n_learned_pos ? GR_MIN(most, g->info.n_learned_pos - next) : most;
+}
+
+/* Decodes the last token and a draft, and takes the tokens that follow. Those behind the end of the
+ * text are removed. */
+static int draft_tokens(struct generation *g, int64_t room)
+{
+    int32_t ids[GR_MAX_DRAFT + 1], n = 0, i = 0;
+    int32_t left = g->p->n_predict < 0 ? INT32_MAX : g->p->n_predict - g->r->n_token;
+    int32_t most = (int32_t)GR_MIN(room, GR_MIN(left, g->n_batch));
+    int rc = gr_draft_step(g->p->draft, g->s, g->seq, g->sampler, GR_MIN(most, GR_MAX_DRAFT + 1),
+                           ids, &n);
+    while (i < n && !g->ended && !rc)
+        rc = take_token(g, ids[i++]);
+    int32_t end = gr_kv_seq_pos_max(g->s, g->seq) + 1;
+    return rc || i == n ? rc : gr_kv_seq_rm(g->s, g->seq, end - (n - i), -1);
+}
+
+static int next_tokens(struct generation *g)
+{
+    int64_t room = room_for(g, GR_MAX_DRAFT + 1);
+    int32_t id = g->r->last;
+    if (room <= 0) {
+        end(g, GR_END_CONTEXT);
+        return 0;
+    }
+    if (g->p->draft)
+        return draft_tokens(g, room);
+    int rc = decode(g, &id, 1, true);
+    return rc ? rc : pick_token(g, &id);
 }
 
 static int generate(struct generation *g)
 {
-    int32_t id = -1;
+    int32_t id;
     int rc = 0;
     if (!g->p->n_predict)
         end(g, GR_END_LENGTH);
-    while (!g->ended && !rc) {
-        rc = id < 0 ? 0 : decode_next(g, id);
-        if (!rc && !g->ended)
-            rc = pick(g, &id);
-        if (!rc && !g->ended)
-            rc = take_token(g, id);
-    }
+    else
+        rc = pick_token(g, &id);
+    while (!g->ended && !rc)
+        rc = next_tokens(g);
     return rc;
 }
 
@@ -227,9 +259,9 @@ int gr_generate_tokens(struct gr_session *s, int32_t seq, const int32_t *ids, si
                        const struct gr_generate_params *params, struct gr_generated *result)
 {
     struct gr_generate_params p = params ? *params : gr_generate_params_default();
-    struct gr_generated unused = {.stop = -1};
+    struct gr_generated unused = {.stop = -1, .last = -1};
     struct generation g = {.s = s, .seq = seq, .p = &p, .r = result ? result : &unused};
-    *g.r = (struct gr_generated){.stop = -1};
+    *g.r = (struct gr_generated){.stop = -1, .last = -1};
     g.model = gr_session_model(s);
     gr_model_info(g.model, &g.info);
     int rc = prepare(&g, n);
@@ -276,7 +308,7 @@ int gr_generate(struct gr_model *model, const char *prompt, size_t n,
     int32_t *ids = NULL;
     size_t n_ids = 0;
     if (result)
-        *result = (struct gr_generated){.stop = -1};
+        *result = (struct gr_generated){.stop = -1, .last = -1};
     gr_model_info(model, &info);
     int rc = gr_text_tokenize(model, prompt, n, true, true, &ids, &n_ids);
     if (!rc && (!n_ids || n_ids > INT32_MAX))

@@ -17,6 +17,7 @@ struct gr_session;
 struct gr_session_params;
 struct gr_sampler_params;
 struct gr_grammar_state;
+struct gr_draft;
 
 /* ---- the text of tokens, up to a stop string ---- */
 
@@ -63,6 +64,8 @@ struct gr_generate_params {
      * the model's file has. */
     const struct gr_sampler_params *sampler;
     struct gr_grammar_state *grammar; /* what the text may be; moves on with it. NULL: anything */
+    struct gr_draft *draft; /* new, used up by the call; the session must be able to take tokens
+                               back (gr_draft_params, swa_full). NULL: none */
 };
 GR_API struct gr_generate_params gr_generate_params_default(void);
 
@@ -72,6 +75,7 @@ struct gr_generated {
     int32_t stop;     /* stop string that ended the text, or -1 */
     int32_t n_prompt; /* tokens of the prompt that were run */
     int32_t n_token;  /* tokens of the text, the one that ended it included */
+    int32_t last;     /* the last of these, or -1; what continues the text begins with it */
     double prompt_s;  /* seconds for the prompt, until its logits were there */
     double first_s;   /* from the beginning of the prompt to the first token; 0: there was none */
     double token_s;   /* for the tokens behind the first one */
@@ -89,7 +93,7 @@ GR_API int gr_generate(struct gr_model *model, const char *prompt, size_t n,
 
 /* The same for n > 0 tokens, in a session of logits, behind what its sequence seq holds; by a model
  * with an encoder they are read by that. Afterwards the sequence holds also these tokens and those
- * of the text but the last one, which has not been decoded. What failed or was cancelled
+ * of the text but `last`, which has not been decoded. What failed or was cancelled
  * (gr_session_cancel) while it ran leaves the tokens decoded before it. */
 GR_API int gr_generate_tokens(struct gr_session *s, int32_t seq, const int32_t *ids, size_t n,
                               const struct gr_generate_params *params, struct gr_generated *result);

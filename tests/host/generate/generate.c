@@ -149,7 +149,8 @@ Test(generate, ends_where_it_should)
 
     p = params_for(&t, 0);
     cr_assert_eq(gr_generate(m, PROMPT, strlen(PROMPT), NULL, &p, &r), 0);
-    cr_expect(r.end == GR_END_LENGTH && !r.n_token && !t.n && r.n_prompt > 3 && r.first_s == 0);
+    cr_expect(r.end == GR_END_LENGTH && !r.n_token && r.last == -1 && !t.n && r.n_prompt > 3 &&
+              r.first_s == 0);
     gr_model_close(&m);
 }
 
@@ -202,6 +203,7 @@ Test(generate, continues_a_sequence)
     struct gr_session_params sp = gr_session_params_default();
     struct gr_sampler_params greedy = gr_sampler_params_default();
     struct gr_session *s;
+    struct gr_generated r;
     struct text whole, t;
     int32_t id[N_PREDICT], *prompt;
     size_t n_prompt;
@@ -216,14 +218,60 @@ Test(generate, continues_a_sequence)
     cr_assert_eq(gr_text_tokenize(m, PROMPT, strlen(PROMPT), true, true, &prompt, &n_prompt), 0);
     p = params_for(&t, 10);
     p.sampler = &greedy;
-    cr_assert_eq(gr_generate_tokens(s, 2, prompt, n_prompt, &p, NULL), 0, "%s", gr_error_message());
+    cr_assert_eq(gr_generate_tokens(s, 2, prompt, n_prompt, &p, &r), 0, "%s", gr_error_message());
     cr_expect_eq(gr_kv_seq_pos_max(s, 2), (int32_t)n_prompt + 8);
     cr_expect_eq(gr_kv_seq_pos_max(s, 0), -1);
+    cr_expect_eq(r.last, id[9]);
     p.n_predict = N_PREDICT - 10;
-    cr_assert_eq(gr_generate_tokens(s, 2, &id[9], 1, &p, NULL), 0, "%s", gr_error_message());
+    cr_assert_eq(gr_generate_tokens(s, 2, &r.last, 1, &p, NULL), 0, "%s", gr_error_message());
     expect_text(&t, whole.p, whole.n);
     gr_free_ids(prompt);
     gr_session_close(&s);
+    gr_model_close(&m);
+}
+
+/* A draft model that agrees always, and one text that stops within a draft: what is behind the end
+ * is not in the cache. */
+Test(generate, verifies_drafts)
+{
+    struct gr_model *m = open_model();
+    struct gr_sampler_params greedy = gr_sampler_params_default();
+    struct gr_session_params sp = gr_session_params_default();
+    struct gr_draft_params dp = gr_draft_params_default();
+    struct gr_session *s;
+    struct gr_generated r;
+    struct text whole, t;
+    int32_t *prompt;
+    size_t n_prompt;
+    char stop[8] = {0};
+    const char *const stops[] = {stop};
+    greedy.temp = 0, sp.n_ctx = 256;
+    struct gr_generate_params p = params_for(&whole, N_PREDICT);
+    p.sampler = &greedy;
+    cr_assert_eq(gr_generate(m, PROMPT, strlen(PROMPT), NULL, &p, NULL), 0);
+    memcpy(stop, whole.p + 31, 3);
+    cr_assert_eq(gr_text_tokenize(m, PROMPT, strlen(PROMPT), true, true, &prompt, &n_prompt), 0);
+    cr_assert_eq(gr_session_open(&s, m, &sp), 0);
+    cr_assert_eq(gr_session_open(&dp.session, m, &sp), 0);
+    dp.model = m, dp.adaptive = false, dp.n_max = 8;
+    for (int stopped = 0; stopped < 2; stopped++) {
+        p = params_for(&t, N_PREDICT);
+        p.sampler = &greedy, p.stop = stops, p.n_stop = stopped;
+        gr_kv_clear(s);
+        cr_assert_eq(gr_draft_new(&p.draft, &dp, m), 0, "%s", gr_error_message());
+        cr_assert_eq(gr_generate_tokens(s, 0, prompt, n_prompt, &p, &r), 0, "%s",
+                     gr_error_message());
+        const char *at = memmem(whole.p, whole.n, stop, 3);
+        expect_text(&t, whole.p, stopped ? (size_t)(at - whole.p) : whole.n);
+        cr_expect_eq(r.end, stopped ? GR_END_STOP : GR_END_LENGTH);
+        cr_expect(stopped ? r.n_token < N_PREDICT : r.n_token == N_PREDICT);
+        cr_expect_eq(gr_kv_seq_pos_max(s, 0), (int32_t)n_prompt + r.n_token - 2);
+        cr_expect_gt(gr_draft_stats(p.draft).n_accepted, 4);
+        gr_draft_free(&p.draft);
+    }
+    gr_free_ids(prompt);
+    gr_session_close(&s);
+    gr_session_close(&dp.session);
     gr_model_close(&m);
 }
 
