@@ -166,7 +166,7 @@ Test(answers, nothing_in_silence)
         {RUN "-c 256 -c 512", 0, "-c is given more than once, as 256 and as 512: the last"},
         {RUN "--mmap --no-mmap", 0, "--mmap is given more than once, as on and as off"},
         {RUN "--no-mmap --no-mmap 1", 0, NULL},
-        {RUN "-p b", 0, "-p is given more than once: the last one counts"},
+        {"tokenize -m @ -p a -p b", 0, "-p is given more than once: the last one counts"},
         {RUN "-l 5+1 -l 6+1", 0, NULL},
         {RUN "--keep 5", 0, "--keep has no effect without --context-shift"},
         {RUN "-gaw 64", 0, "-gaw has no effect without -gan"},

@@ -117,7 +117,8 @@ static void tell_repeated(const struct gr_options *o)
     for (const struct gr_flag *f = gr_flags; f->names; f++) {
         const struct gr_given *g = (const void *)((const char *)o + f->given);
         int n = (int)strcspn(f->names, " ");
-        if (f->kind >= LIST || !g->was)
+        bool all_count = o->command == GR_CMD_run && g == &o->given.prompt;
+        if (f->kind >= LIST || !g->was || all_count)
             continue;
         if (f->kind == STR)
             gr_say("%.*s is given more than once: the last one counts", n, f->names);

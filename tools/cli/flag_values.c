@@ -331,7 +331,7 @@ static const char *set_choices(const struct gr_flag *f, struct gr_word_list *lis
     return NULL;
 }
 
-static const char *add_string(struct gr_str_list *list, const char *text)
+const char *gr_value_add(struct gr_str_list *list, const char *text)
 {
     const char **v = realloc(list->v, ((size_t)list->n + 2) * sizeof *v);
     if (!v)
@@ -408,7 +408,7 @@ const char *gr_value_store(struct gr_options *o, const struct gr_flag *f, const 
     case FILES:
         return set_files(field, text, more);
     case STRS:
-        return add_string(field, text);
+        return gr_value_add(field, text);
     case BIAS:
         return set_bias(field, text);
     default:

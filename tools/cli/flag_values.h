@@ -18,6 +18,8 @@ bool gr_flag_is_of_few(const struct gr_flag *f);
 const char *gr_value_store(struct gr_options *o, const struct gr_flag *f, const char *text,
                            bool off, bool more);
 
+/* Appends to a list of strings. Returns NULL, or what is expected. */
+const char *gr_value_add(struct gr_str_list *list, const char *text);
 void gr_files_drop(struct gr_file_list *list);
 
 #endif

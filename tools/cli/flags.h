@@ -133,7 +133,8 @@ struct gr_options {
         const char *text;
     } notice[GR_N_NOTICES];
     int n_notice;
-    char *joined[GR_MAX_ARGS]; /* values of two words, freed by gr_options_fini */
+    struct gr_str_list prompts; /* every text of -p; `prompt` is the last */
+    char *joined[GR_MAX_ARGS];  /* values of two words, freed by gr_options_fini */
     int n_joined;
     const struct gr_flag *about; /* --help was given in place of this flag's value */
 #define FLAG(field, kind, ...) GR_TYPE_##kind field;

@@ -47,6 +47,8 @@ static const char *set_value(struct gr_options *o, const struct gr_flag *f, cons
     }
     struct gr_given *g = (void *)((char *)o + f->given);
     const char *want = gr_value_store(o, f, text, off, g->by_flag);
+    if (!want && source == BY_FLAG && f->offset == offsetof(struct gr_options, prompt))
+        want = gr_value_add(&o->prompts, text);
     if (want || source == BY_DEFAULT)
         return want;
     bool name = f->kind == STR;
@@ -462,6 +464,8 @@ void gr_options_fini(struct gr_options *o)
             gr_files_drop(field);
         }
     }
+    free(o->prompts.v);
+    o->prompts = (struct gr_str_list){NULL, 0};
     while (o->n_joined > 0)
         free(o->joined[--o->n_joined]);
 }

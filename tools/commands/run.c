@@ -58,8 +58,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Refuses models that keep nothing from token to token: they cannot continue a text. */
-static int check_keeps(const struct run *r, const struct gr_session_params *p)
+int gr_run_check_keeps(const struct run *r, const struct gr_session_params *p)
 {
     struct gr_session_size size;
     int status = gr_session_size(r->model, p, &size);
@@ -147,7 +146,7 @@ static int choose_params(struct run *r, struct gr_session_params *p)
     r->extend = gr_length_classic(l);
     if (!rc)
         rc = fit_encoder(r, p);
-    return rc ? rc : check_keeps(r, p);
+    return rc ? rc : gr_run_check_keeps(r, p);
 }
 
 static int open_session(struct run *r)
@@ -223,8 +222,7 @@ static int decode(struct run *r, const int32_t *ids, int32_t n, bool next)
     return 0;
 }
 
-/* Warms up: runs the model once, then clears the cache. */
-static int warm_up(struct run *r)
+int gr_run_warm_up(struct run *r)
 {
     int32_t bos = gr_text_bos(r->model), eos = gr_text_eos(r->model), ids[2] = {0}, n = 0;
     if (bos >= 0)
@@ -260,22 +258,11 @@ static int make_room(struct run *r, int32_t *room)
     return rc;
 }
 
-/* Records the prompt for the penalties; the grammar begins behind it. */
-static int accept_prompt(struct run *r)
-{
-    int rc = 0;
-    for (size_t i = 0; i < r->n_prompt && !rc; i++)
-        rc = gr_sampler_accept(r->sampler, r->prompt[i]);
-    if (!rc && r->draft)
-        rc = gr_draft_accept(r->draft, r->prompt, r->n_prompt);
-    return rc ? rc : gr_sampler_set_grammar(r->sampler, r->grammar);
-}
-
 /* Runs the prompt in pieces: of -b tokens at most, with Self-Extend up to the end of the window
  * that is filling, with --context-shift up to the end of the context. */
 static int run_prompt(struct run *r)
 {
-    int rc = accept_prompt(r);
+    int rc = gr_run_accept_prompt(r);
     while (r->n_read < r->n_prompt && !rc && !gr_interrupted()) {
         int32_t n, room;
         rc = make_room(r, &room);
@@ -332,35 +319,13 @@ static int profile_step(struct run *r)
     return gr_session_profile(r->session, wanted);
 }
 
-/* Writes a token; *ended: it ends the text. 0 or an exit code, after printing the error. */
-static int write_token(struct run *r, int32_t id, bool *ended)
-{
-    r->n_gen++;
-    if (gr_text_is_eog(r->model, id))
-        r->stop = STOP_EOS;
-    int rc = gr_run_put_token(r, id);
-    *ended = r->stop != STOP_LENGTH || r->n_gen == r->o->n_predict;
-    return rc;
-}
-
-/* Prints why no token could be picked; returns the exit code. */
-static int say_no_pick(void)
-{
-    bool logits = !strncmp(gr_error_message(), "non-finite", 10);
-    gr_say_error("%s%s", gr_error_message(),
-                 logits ? "; the weights or the cache hold values that are not finite, and "
-                          "--check-tensors names such weights"
-                        : "");
-    return 1;
-}
-
 /* Picks the token behind the last batch; 0 or an exit code, after printing the error. */
 static int pick_token(struct run *r, int32_t *id)
 {
     int rc = r->drawn ? gr_sampled_token(r->session, -1, id)
                       : gr_sampler_pick(r->sampler, gr_logits(r->session, -1), id);
     if (rc)
-        return say_no_pick();
+        return gr_run_say_no_pick();
     rc = gr_sampler_accept(r->sampler, *id);
     if (!rc && r->draft)
         rc = gr_draft_accept(r->draft, id, 1);
@@ -388,13 +353,13 @@ static int next_tokens(struct run *r, int32_t room, int32_t *id, bool *ended)
     ids[0] = *id;
     int rc = r->draft ? gr_run_draft_step(r, *id, room, ids, &n) : decode(r, id, 1, true);
     if (rc)
-        return gr_interrupted() ? 0 : rc == GR_E_CHECK ? say_no_pick() : gr_say_status(rc);
+        return gr_interrupted() ? 0 : rc == GR_E_CHECK ? gr_run_say_no_pick() : gr_say_status(rc);
     if (!r->draft && gr_interrupted())
         return 0;
     if (!r->draft)
         rc = pick_token(r, ids);
     while (n_written < n && !rc && !*ended)
-        rc = write_token(r, ids[n_written++], ended);
+        rc = gr_run_put_token(r, ids[n_written++], ended);
     *id = ids[n - 1];
     return rc ? rc : drop_tokens(r, n - n_written);
 }
@@ -425,7 +390,7 @@ static int generate(struct run *r)
     if (!ended) {
         rc = pick_token(r, &id);
         if (!rc)
-            rc = write_token(r, id, &ended);
+            rc = gr_run_put_token(r, id, &ended);
         begin = gr_seconds(), r->first_s = begin - r->start;
     }
     while (!rc && !ended && !gr_interrupted()) {
@@ -462,7 +427,8 @@ static int prepare(struct run *r)
     if (rc)
         return rc;
     gr_catch_interrupts(r->session, r->draft_session);
-    rc = r->o->warmup && !r->o->dump_plan ? warm_up(r) : 0; /* whose plans were printed too */
+    rc =
+        r->o->warmup && !r->o->dump_plan ? gr_run_warm_up(r) : 0; /* whose plans were printed too */
     if (rc)
         return gr_interrupted() ? 0 : gr_say_status(rc);
     r->cache.shift_keep = gr_length_shifts(r->o) ? shift_keep(r) : -1;
@@ -545,7 +511,10 @@ static int write_text(struct run *r)
 
 int gr_tool_run(const struct gr_options *o)
 {
-    struct run r = {.o = o, .cache.path = o->prompt_cache};
+    struct run r = {
+        .o = o, .seed = gr_run_seed(o), .collect = o->json, .cache.path = o->prompt_cache};
+    if (gr_run_is_parallel(o))
+        return gr_run_parallel(o);
     if (!o->prompt_cache && (o->prompt_cache_all || o->prompt_cache_ro)) {
         gr_say_error("--prompt-cache-all and --prompt-cache-ro need the name of a file: "
                      "--prompt-cache FILE");

@@ -43,7 +43,9 @@ struct run {
     int32_t n_ctx, n_past;           /* cells; next position */
     int32_t n_pending;               /* pending batches of the prompt */
     bool sample;                     /* the prompt is the built-in sample */
-    char *json;                      /* collected text of --json */
+    int32_t index;                   /* number of the text, from 1, with -np; otherwise 0 */
+    bool collect;                    /* keep the text in `json` instead of writing it */
+    char *json;                      /* collected text */
     size_t n_json, cap_json;
     uint64_t seed;
     float temp; /* of the sampler */
@@ -53,21 +55,38 @@ struct run {
         gen_s; /* first_s: from the start of the prompt to the first token */
 };
 
-/* Reads the grammar or schema of the flags, for the model; *state is NULL without one. Returns 0 or
- * an exit code, after printing the error. */
+/* Reads the grammar or schema of the flags, for the model; *grammar is NULL without one. Returns 0
+ * or an exit code, after printing the error. */
+int gr_read_grammar(const struct gr_options *o, const struct gr_model *model,
+                    struct gr_grammar **grammar);
+/* The same, as a state at its beginning. */
 int gr_open_grammar(const struct gr_options *o, const struct gr_model *model,
                     struct gr_grammar_state **state);
-/* Writes the text of the next token to stdout or the JSON, up to a stop string: stop is STOP_STRING
- * then. Returns 0 or an exit code, after printing the error. */
-int gr_run_put_token(struct run *r, int32_t id);
+/* Counts the next token and writes its text to stdout, or collects it, up to a stop string; *ended:
+ * it ends the text, and `stop` says why. Returns 0 or an exit code, after printing the error. */
+int gr_run_put_token(struct run *r, int32_t id, bool *ended);
 /* Writes what is held back. */
 int gr_run_end_text(struct run *r);
 /* Prepares the text of the tokens and the strings of --stop. Returns 0 or an exit code, after
  * printing the error. */
 int gr_run_open_stream(struct run *r);
 void gr_run_close_stream(struct run *r);
-/* Makes the sampler. Returns 0 or an exit code, after printing the error. */
+/* Returns the seed of the options, or a random one. */
+uint64_t gr_run_seed(const struct gr_options *o);
+/* Makes the sampler, with seed `seed`. Returns 0 or an exit code, after printing the error. */
 int gr_run_open_sampler(struct run *r);
+/* Records the prompt for the penalties; the grammar begins behind it. Returns a status. */
+int gr_run_accept_prompt(struct run *r);
+/* Prints why no token could be picked; returns the exit code. */
+int gr_run_say_no_pick(void);
+/* Refuses models that keep nothing from token to token: they cannot continue a text. */
+int gr_run_check_keeps(const struct run *r, const struct gr_session_params *p);
+/* Runs the model once, then clears the cache. Returns a status. */
+int gr_run_warm_up(struct run *r);
+/* Returns whether the options ask for several texts, or for prompts of a list. */
+bool gr_run_is_parallel(const struct gr_options *o);
+/* gpurun run for several texts, side by side. Returns the exit code. */
+int gr_run_parallel(const struct gr_options *o);
 /* Returns whether tokens are drafted. */
 bool gr_run_drafts(const struct gr_options *o);
 /* Sets what a session needs so that tokens can be removed again. */

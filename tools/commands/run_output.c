@@ -19,7 +19,7 @@ static int write_text(struct run *r, const char *p, size_t n)
 {
     if (!n)
         return 0;
-    if (!r->o->json) {
+    if (!r->collect) {
         gr_out(p, n);
         return 0;
     }
@@ -47,13 +47,18 @@ static int take_text(struct run *r, int rc, const char *p, size_t n, int32_t sto
     return write_text(r, p, n);
 }
 
-int gr_run_put_token(struct run *r, int32_t id)
+int gr_run_put_token(struct run *r, int32_t id, bool *ended)
 {
     const char *p;
     size_t n;
     int32_t stop;
+    r->n_gen++;
+    if (gr_text_is_eog(r->model, id))
+        r->stop = STOP_EOS;
     int rc = gr_text_stream_push(r->stream, id, &p, &n, &stop);
-    return take_text(r, rc, p, n, stop);
+    rc = take_text(r, rc, p, n, stop);
+    *ended = r->stop != STOP_LENGTH || r->n_gen == r->o->n_predict;
+    return rc;
 }
 
 int gr_run_end_text(struct run *r)
@@ -176,6 +181,10 @@ static char *json_line(const struct run *r)
         (void)json_object_set_new(
             o, "stop_string",
             json_stringn(r->stops.text[r->stops.found], r->stops.n_text[r->stops.found]));
+    if (r->index) {
+        (void)json_object_set_new(o, "index", json_integer(r->index));
+        (void)json_object_set_new(o, "prompt", json_stringn(r->text, r->n_text));
+    }
     if (r->draft)
         (void)json_object_set_new(o, "drafts", drafts_json(r));
     bool whole = o && (r->stop != STOP_ERROR ||

@@ -151,18 +151,23 @@ static void set_given(struct gr_sampler_params *p, const struct gr_options *o)
         snprintf(p->samplers, sizeof p->samplers, "%s", o->sampler_seq);
 }
 
+uint64_t gr_run_seed(const struct gr_options *o)
+{
+    uint32_t random = UINT32_MAX;
+    if (o->seed < 0 && getrandom(&random, sizeof random, 0) == sizeof random)
+        return random;
+    return (uint64_t)o->seed;
+}
+
 static struct gr_sampler_params choose_params(struct run *r)
 {
     struct gr_sampler_params p = gr_sampler_params_default();
     int32_t n = gr_model_sampling(r->model, &p);
     set_given(&p, r->o);
-    r->seed = (uint64_t)r->o->seed;
-    if (r->o->seed < 0 && getrandom(&r->seed, 4, 0) == 4)
-        r->seed &= 0xffffffff;
     p.seed = r->seed;
     p.n_vocab = r->info.n_vocab, p.n_ctx = r->n_ctx, p.model = r->model;
     r->temp = p.temp;
-    if (n)
+    if (n && r->index <= 1)
         gr_say(
             "sampling: temperature %g, top-k %d, top-p %g, min-p %g; the model's file sets %d of "
             "the parameters, which flags override",
@@ -183,4 +188,24 @@ int gr_run_open_sampler(struct run *r)
     free(bias.v);
     free_breakers(breakers, r->o->dry_breaker.n);
     return status ? gr_say_status(status) : rc;
+}
+
+int gr_run_accept_prompt(struct run *r)
+{
+    int rc = 0;
+    for (size_t i = 0; i < r->n_prompt && !rc; i++)
+        rc = gr_sampler_accept(r->sampler, r->prompt[i]);
+    if (!rc && r->draft)
+        rc = gr_draft_accept(r->draft, r->prompt, r->n_prompt);
+    return rc ? rc : gr_sampler_set_grammar(r->sampler, r->grammar);
+}
+
+int gr_run_say_no_pick(void)
+{
+    bool logits = !strncmp(gr_error_message(), "non-finite", 10);
+    gr_say_error("%s%s", gr_error_message(),
+                 logits ? "; the weights or the cache hold values that are not finite, and "
+                          "--check-tensors names such weights"
+                        : "");
+    return 1;
 }
