@@ -198,8 +198,8 @@ static int draft_tokens(struct generation *g, int64_t room)
                            ids, &n);
     while (i < n && !g->ended && !rc)
         rc = take_token(g, ids[i++]);
-    int32_t end = gr_kv_seq_pos_max(g->s, g->seq) + 1;
-    return rc || i == n ? rc : gr_kv_seq_rm(g->s, g->seq, end - (n - i), -1);
+    int32_t next = gr_kv_seq_pos_max(g->s, g->seq) + 1;
+    return rc || i == n ? rc : gr_kv_seq_rm(g->s, g->seq, next - (n - i), -1);
 }
 
 static int next_tokens(struct generation *g)

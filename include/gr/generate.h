@@ -94,7 +94,8 @@ GR_API int gr_generate(struct gr_model *model, const char *prompt, size_t n,
 /* The same for n > 0 tokens, in a session of logits, behind what its sequence seq holds; by a model
  * with an encoder they are read by that. Afterwards the sequence holds also these tokens and those
  * of the text but `last`, which has not been decoded. What failed or was cancelled
- * (gr_session_cancel) while it ran leaves the tokens decoded before it. */
+ * (gr_session_cancel) while it ran leaves the tokens decoded before it. A sampler of the caller's
+ * (gr_session_set_sampler) is no longer set for the sequence. */
 GR_API int gr_generate_tokens(struct gr_session *s, int32_t seq, const int32_t *ids, size_t n,
                               const struct gr_generate_params *params, struct gr_generated *result);
 

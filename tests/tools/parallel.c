@@ -155,6 +155,10 @@ Test(parallel, other_caches)
         tiny_write_arch(arch[i], model);
         compare(WORDS("--temp", "0", "-n", "12", "--ignore-eos"), WORDS("-np", "3"), 0);
     }
+    /* Windows that have given up the beginning of a text before another one could share it. */
+    tiny_write_arch("gemma3", model);
+    compare(WORDS("--temp", "0", "-n", "200", "--ignore-eos"), WORDS("-np", "1"), 0);
+    compare(WORDS("--temp", "0", "-n", "200", "--ignore-eos"), WORDS("-np", "2"), 0);
 }
 
 static const char *header(int i, int n, const char *prompt, char *buf, size_t size)
@@ -256,6 +260,10 @@ Test(parallel, refusals)
     expect_exit(GPURUN("\n\n", RUN, "-np", "2"), 2, "there is no prompt");
     expect_exit(GPURUN(NULL, RUN, "-np", "2"), 2, "there is no prompt");
     expect_exit(GPURUN(NULL, RUN, "-np", "2", "-f", "/none"), 6, "/none");
+    static char many[2 * 65537 + 1];
+    for (size_t i = 0; i < 65537; i++)
+        memcpy(many + 2 * i, "a\n", 3);
+    expect_exit(GPURUN(many, RUN, "-np", "2"), 2, "more than 65536 prompts");
     expect_exit(GPURUN(NULL, RUN, "-np", "0", "-p", "a"), 2, "-np is '0'");
     expect_exit(GPURUN(NULL, RUN, "-np", "257", "-p", "a"), 2, "-np is '257'");
 #define TWO RUN, "-p", "a", "-np", "2"
