@@ -297,7 +297,7 @@ static int open_session(struct parallel *p, const struct gr_session_params *para
         p->text[i].session = r->session, p->text[i].info = r->info;
         p->text[i].n_ctx = p->n_ctx;
     }
-    gr_catch_interrupts(r->session);
+    gr_catch_interrupts(r->session, NULL);
     rc = p->o->warmup && !p->o->dump_plan ? gr_run_warm_up(r) : 0;
     if (rc && !gr_interrupted())
         return gr_say_status(rc);
@@ -650,7 +650,7 @@ static int prepare(struct parallel *p)
 
 static void close_all(struct parallel *p)
 {
-    gr_catch_interrupts(NULL);
+    gr_catch_interrupts(NULL, NULL);
     for (int32_t i = 0; i < p->n_text && p->text; i++)
         close_text(&p->text[i]);
     gr_grammar_free(&p->grammar);
