@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "gr/answer.h"
 #include "gr/api.h"
 #include "gr/generate.h"
 #include "gr/grammar.h"
