@@ -1,0 +1,381 @@
+/* An answer is read byte by byte: text, in which marks are looked for; reasoning, up to its closing
+ * mark; calls (call.c). */
+#include "answer/answer.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "gr/status.h"
+
+/* ---- finders ---- */
+
+static void step(struct gr_finder *f, char c)
+{
+    while (f->at && (f->at == f->n || f->text[f->at] != c))
+        f->at = f->border[f->at - 1];
+    f->at += f->text[f->at] == c;
+}
+
+void gr_finder_set(struct gr_finder *f, const char *text, size_t n)
+{
+    *f = (struct gr_finder){.text = text, .n = GR_MIN(n, (size_t)GR_FINDER_MAX)};
+    for (size_t i = 1; i < f->n; i++) {
+        step(f, text[i]);
+        f->border[i] = (uint8_t)f->at;
+    }
+    f->at = 0;
+}
+
+bool gr_finder_put(struct gr_finder *f, char c)
+{
+    if (f->n)
+        step(f, c);
+    return f->n && f->at == f->n;
+}
+
+/* ---- deltas ---- */
+
+static void call_back(struct gr_answer *a, const struct gr_answer_delta *delta)
+{
+    if (!a->rc)
+        a->rc = a->fn(delta, a->user);
+}
+
+static int32_t last_call(const struct gr_answer *a)
+{
+    return a->n_done + a->n_open - 1;
+}
+
+/* Gives the text that has gathered. */
+static void flush(struct gr_answer *a)
+{
+    bool arguments = a->run_part == GR_ANSWER_ARGUMENTS;
+    if (a->run.n)
+        call_back(a, &(struct gr_answer_delta){.part = a->run_part,
+                                               .call = arguments ? last_call(a) : -1,
+                                               .text = a->run.data,
+                                               .n = a->run.n});
+    a->run.n = 0;
+}
+
+void gr_answer_give(struct gr_answer *a, enum gr_answer_part part, const char *p, size_t n)
+{
+    if (part == GR_ANSWER_TEXT && a->n_given) { /* what is the prompt's is not the answer's */
+        size_t given = GR_MIN(n, a->n_given);
+        a->n_given -= given, p += given, n -= given;
+    }
+    if (!n)
+        return;
+    if (a->run_part != part)
+        flush(a);
+    a->run_part = part;
+    int rc = gr_vec_append(&a->run, p, n, 1);
+    a->rc = a->rc ? a->rc : rc;
+}
+
+void gr_answer_begin_call(struct gr_answer *a)
+{
+    if (a->call.begun)
+        return;
+    flush(a);
+    a->call.begun = true;
+    a->n_open++;
+    call_back(a, &(struct gr_answer_delta){.part = GR_ANSWER_CALL,
+                                           .call = last_call(a),
+                                           .name = a->call.name,
+                                           .id = a->call.id});
+}
+
+void gr_answer_give_id(struct gr_answer *a)
+{
+    flush(a);
+    call_back(a, &(struct gr_answer_delta){
+                     .part = GR_ANSWER_ID, .call = last_call(a), .id = a->call.id});
+}
+
+/* ---- modes ---- */
+
+static void begin_text(struct gr_answer *a, bool behind_block)
+{
+    a->mode = GR_MODE_TEXT;
+    a->held.n = a->n_blank = 0;
+    a->first = a->drop_blanks = behind_block;
+    for (int32_t i = 0; i < a->n_mark; i++)
+        a->finder[i].at = 0;
+}
+
+static void begin_reasoning(struct gr_answer *a, const char *close)
+{
+    a->mode = GR_MODE_REASONING;
+    a->n_given = 0;
+    a->held.n = a->n_blank = 0;
+    a->drop_blanks = true;
+    gr_finder_set(&a->close, close, strlen(close));
+}
+
+/* Begins a call with what is held as the beginning of its text. */
+static void begin_call(struct gr_answer *a, const char *rest)
+{
+    a->mode = GR_MODE_CALL;
+    a->raw.n = 0;
+    int rc = gr_vec_append(&a->raw, a->held.data, a->held.n, 1);
+    a->rc = a->rc ? a->rc : rc;
+    a->held.n = 0;
+    gr_call_begin(a, rest);
+}
+
+/* Gives n bytes that were held back, without blanks between them and a block. */
+static void release(struct gr_answer *a, enum gr_answer_part part, size_t n)
+{
+    const char *p = a->held.data;
+    size_t skip = 0;
+    while (a->drop_blanks && skip < n && gr_is_blank(p[skip]))
+        skip++;
+    if (skip < n)
+        a->drop_blanks = a->first = false;
+    gr_answer_give(a, part, p + skip, n - skip);
+    a->held.n -= n;
+    if (n && a->held.n)
+        memmove(a->held.data, p + n, a->held.n);
+}
+
+/* Gives what is held but for the last n_mark bytes and the blanks before them. */
+static void release_before(struct gr_answer *a, enum gr_answer_part part, size_t n_mark)
+{
+    const char *p = a->held.data;
+    size_t end = a->held.n - n_mark, last = end;
+    while (last > a->n_blank && gr_is_blank(p[last - 1]))
+        last--;
+    if (end < a->n_blank)
+        a->n_blank = end;
+    else if (last > a->n_blank)
+        release(a, part, last), a->n_blank = end - last;
+    else
+        a->n_blank = end;
+}
+
+/* ---- bytes ---- */
+
+/* The mark that a byte completes, or -1; *n: bytes at the end that are or may become a mark. */
+static int32_t find_mark(struct gr_answer *a, char c, size_t *n)
+{
+    int32_t found = -1;
+    *n = 0;
+    for (int32_t i = 0; i < a->n_mark; i++) {
+        struct gr_finder *f = &a->finder[i];
+        if (!gr_finder_put(f, c) && !f->at)
+            continue;
+        if (a->mark[i].first && !(a->first && a->held.n - f->at <= a->n_blank))
+            continue;
+        if (f->at == f->n && (found < 0 || f->n > a->finder[found].n))
+            found = i;
+        *n = GR_MAX(*n, f->at);
+    }
+    if (found >= 0)
+        *n = a->finder[found].n;
+    return found;
+}
+
+/* The call that begins with an object, without a mark; NULL: none. */
+static const char *find_bare_call(const struct gr_answer *a, char c)
+{
+    bool here = a->first && a->held.n == a->n_blank && (c == '{' || c == '[');
+    for (int32_t i = 0; i < a->n_mark && here; i++)
+        if (a->mark[i].kind == GR_MARK_CALL && !a->mark[i].n)
+            return a->mark[i].rest;
+    return NULL;
+}
+
+static void put_call(struct gr_answer *a, char c);
+
+static void put_text(struct gr_answer *a, char c)
+{
+    size_t n_mark;
+    const char *bare = find_bare_call(a, c);
+    if (bare) {
+        begin_call(a, bare);
+        put_call(a, c);
+        return;
+    }
+    int rc = gr_vec_append(&a->held, &c, 1, 1);
+    a->rc = a->rc ? a->rc : rc;
+    if (a->rc)
+        return;
+    int32_t i = find_mark(a, c, &n_mark);
+    release_before(a, GR_ANSWER_TEXT, n_mark);
+    if (i < 0)
+        return;
+    const struct gr_mark *m = &a->mark[i];
+    if (m->kind == GR_MARK_CALL)
+        begin_call(a, m->rest);
+    else if (m->kind == GR_MARK_REASONING)
+        begin_reasoning(a, m->rest);
+    else
+        a->n_given = 0, begin_text(a, true);
+}
+
+static void put_reasoning(struct gr_answer *a, char c)
+{
+    int rc = gr_vec_append(&a->held, &c, 1, 1);
+    a->rc = a->rc ? a->rc : rc;
+    if (a->rc)
+        return;
+    bool found = gr_finder_put(&a->close, c);
+    release_before(a, GR_ANSWER_REASONING, a->close.at);
+    if (found)
+        begin_text(a, true);
+}
+
+/* The calls that were read are complete. */
+static void finish_calls(struct gr_answer *a)
+{
+    flush(a);
+    for (; a->n_open; a->n_open--)
+        call_back(a, &(struct gr_answer_delta){.part = GR_ANSWER_DONE, .call = a->n_done++});
+    a->n_given = 0;
+    begin_text(a, true);
+}
+
+/* There was no call: gives its text. */
+static void withdraw(struct gr_answer *a)
+{
+    size_t skip = 0;
+    const char *p = a->raw.data;
+    flush(a);
+    if (a->n_open)
+        call_back(a, &(struct gr_answer_delta){.part = GR_ANSWER_WITHDRAWN, .call = a->n_done});
+    a->n_open = 0;
+    while (a->drop_blanks && skip < a->raw.n && gr_is_blank(p[skip]))
+        skip++;
+    gr_answer_give(a, GR_ANSWER_TEXT, p + skip, a->raw.n - skip);
+    a->raw.n = 0;
+    begin_text(a, false);
+}
+
+static void put_call(struct gr_answer *a, char c)
+{
+    int r = gr_call_put(a, c);
+    if (r < 0 && !a->rc) {
+        withdraw(a);
+        put_text(a, c); /* not a bare call: text has come */
+        return;
+    }
+    int rc = gr_vec_append(&a->raw, &c, 1, 1);
+    a->rc = a->rc ? a->rc : rc;
+    if (r > 0 && !a->rc)
+        finish_calls(a);
+}
+
+static void put(struct gr_answer *a, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n && !a->rc; i++) {
+        if (a->mode == GR_MODE_TEXT)
+            put_text(a, p[i]);
+        else if (a->mode == GR_MODE_REASONING)
+            put_reasoning(a, p[i]);
+        else
+            put_call(a, p[i]);
+    }
+}
+
+/* ---- the interface ---- */
+
+static bool ends_with(const char *p, size_t n, const struct gr_mark *m)
+{
+    return m->n && m->n <= n && !memcmp(p + n - m->n, m->text, m->n);
+}
+
+/* Begins as the end of the prompt says: within reasoning, or behind the mark of a call. */
+static void read_prompt(struct gr_answer *a, const char *p, size_t n)
+{
+    size_t trimmed = n;
+    const struct gr_mark *mark = NULL;
+    while (trimmed && gr_is_blank(p[trimmed - 1]))
+        trimmed--;
+    for (int32_t i = 0; i < a->n_mark; i++)
+        if (ends_with(p, trimmed, &a->mark[i]) && (!mark || a->mark[i].n > mark->n))
+            mark = &a->mark[i];
+    if (!mark || mark->kind == GR_MARK_SKIP)
+        return;
+    if (mark->kind == GR_MARK_REASONING) {
+        begin_reasoning(a, mark->rest);
+        return;
+    }
+    a->n_given = mark->n + n - trimmed;
+    put(a, mark->text, mark->n);
+    put(a, p + trimmed, n - trimmed);
+}
+
+static int read_tools(struct gr_answer *a, const char *p, size_t n)
+{
+    json_error_t e;
+    a->tools = json_loadb(p, n, 0, &e);
+    if (!a->tools)
+        return gr_fail(GR_E_INVALID, "tools, line %d, column %d: %s", e.line, e.column, e.text);
+    if (!json_is_array(a->tools))
+        return gr_fail(GR_E_INVALID, "tools: a JSON array is expected");
+    return 0;
+}
+
+int gr_answer_new(struct gr_answer **out, const struct gr_answer_params *params)
+{
+    *out = NULL;
+    struct gr_answer *a = gr_calloc(1, sizeof *a);
+    if (!a)
+        return GR_E_NOMEM_HOST;
+    a->fn = params->fn;
+    a->user = params->user;
+    a->n_mark = gr_format_marks(params->format, a->mark);
+    if (a->n_mark < 0)
+        a->rc = gr_fail(GR_E_INVALID, "format of answers %s: there is none of this name",
+                        gr_quote(params->format, strlen(params->format)));
+    for (int32_t i = 0; i < a->n_mark; i++)
+        gr_finder_set(&a->finder[i], a->mark[i].text, a->mark[i].n);
+    if (!a->rc && params->tools)
+        a->rc = read_tools(a, params->tools, params->n_tools);
+    a->first = true;
+    if (!a->rc && params->prompt)
+        read_prompt(a, params->prompt, params->n_prompt);
+    int rc = a->rc;
+    if (rc)
+        gr_answer_free(&a);
+    *out = a;
+    return rc;
+}
+
+int gr_answer_push(struct gr_answer *a, const char *p, size_t n)
+{
+    if (a->ended)
+        return gr_fail(GR_E_INVALID, "the answer has ended");
+    put(a, p, n);
+    flush(a);
+    return a->rc;
+}
+
+int gr_answer_end(struct gr_answer *a)
+{
+    if (a->ended || a->rc)
+        return a->rc;
+    a->ended = true;
+    if (a->mode == GR_MODE_CALL && gr_call_end(a))
+        finish_calls(a);
+    else if (a->mode == GR_MODE_CALL)
+        withdraw(a);
+    release(a, a->mode == GR_MODE_REASONING ? GR_ANSWER_REASONING : GR_ANSWER_TEXT, a->held.n);
+    flush(a);
+    return a->rc;
+}
+
+void gr_answer_free(struct gr_answer **answer)
+{
+    struct gr_answer *a = answer ? *answer : NULL;
+    if (!a)
+        return;
+    json_decref(a->tools);
+    gr_call_fini(&a->call);
+    gr_vec_fini(&a->held);
+    gr_vec_fini(&a->raw);
+    gr_vec_fini(&a->run);
+    gr_free(a);
+    *answer = NULL;
+}

@@ -1,0 +1,118 @@
+/* The table of formats, and which one a chat template asks for. */
+#include "answer/format.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "gpurun.h"
+
+static const struct gr_format_row row[] = {
+#define FORMAT(name, signs, about) {GR_MARK_FORMAT, name, signs, about},
+#define CALL(pattern) {GR_MARK_CALL, pattern, NULL, NULL},
+#define SKIP(text) {GR_MARK_SKIP, text, NULL, NULL},
+#define REASONING(open, close) {GR_MARK_REASONING, open, close, NULL},
+#include "answer/format.def"
+#undef FORMAT
+#undef CALL
+#undef SKIP
+#undef REASONING
+};
+
+/* The row of the i-th format, NULL past the last one. */
+static const struct gr_format_row *find_format(int32_t i)
+{
+    for (size_t k = 0; k < GR_COUNT(row) && i >= 0; k++)
+        if (row[k].kind == GR_MARK_FORMAT && !i--)
+            return &row[k];
+    return NULL;
+}
+
+const char *gr_answer_known(int32_t i, const char **about)
+{
+    const struct gr_format_row *f = find_format(i);
+    if (about)
+        *about = f ? f->about : NULL;
+    return f ? f->text : NULL;
+}
+
+static bool has_signs(const char *signs, const char *text, size_t n)
+{
+    bool all = true;
+    while (*signs && all) {
+        size_t length = strcspn(signs, " ");
+        all = memmem(text, n, signs, length) != NULL;
+        signs += length + (signs[length] == ' ');
+    }
+    return all;
+}
+
+const char *gr_answer_format(const char *template_text, size_t n)
+{
+    const struct gr_format_row *f = find_format(0);
+    for (int32_t i = 1; !has_signs(f->more, template_text, n); i++)
+        f = find_format(i); /* the last one has no signs */
+    return f->text;
+}
+
+static void add_mark(const struct gr_format_row *r, struct gr_mark *m)
+{
+    *m = (struct gr_mark){.kind = r->kind, .text = r->text, .rest = r->more};
+    if (r->kind == GR_MARK_CALL) {
+        m->first = !strncmp(r->text, "%^", 2);
+        m->text += m->first ? 2 : 0;
+        m->n = strcspn(m->text, "%");
+        m->rest = m->text + m->n;
+    } else {
+        m->first = r->kind == GR_MARK_REASONING;
+        m->n = strlen(m->text);
+    }
+}
+
+int32_t gr_format_marks(const char *name, struct gr_mark *mark)
+{
+    int32_t n = 0;
+    bool ours = true, found = false; /* rows above the first format belong to all */
+    for (size_t i = 0; i < GR_COUNT(row); i++) {
+        if (row[i].kind == GR_MARK_FORMAT) {
+            ours = !strcmp(row[i].text, name);
+            found = found || ours;
+        } else if (ours && n < GR_MAX_MARK) {
+            add_mark(&row[i], &mark[n++]);
+        }
+    }
+    return found ? n : -1;
+}
+
+/* ---- alternatives of patterns ---- */
+
+const char *gr_pattern_first(const char *p)
+{
+    return p + 2;
+}
+
+/* The next %| (or only %}) of the alternatives that p stands within. */
+static const char *find_end(const char *p, bool last)
+{
+    for (int depth = 0; *p; p++) {
+        if (*p != '%')
+            continue;
+        p++;
+        depth += *p == '{';
+        if (!depth && (*p == '}' || (*p == '|' && !last)))
+            return p - 1;
+        depth -= *p == '}';
+    }
+    return p;
+}
+
+const char *gr_pattern_next(const char *p)
+{
+    p = find_end(p, false);
+    return p[0] && p[1] == '|' ? p + 2 : NULL;
+}
+
+const char *gr_pattern_behind(const char *p)
+{
+    p = find_end(p, true);
+    return *p ? p + 2 : p;
+}

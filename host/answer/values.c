@@ -1,0 +1,201 @@
+/* Arguments that the model writes in other notations than JSON. */
+#include <string.h>
+
+#include "answer/answer.h"
+#include "base/checked.h"
+
+/* ---- types of parameters ---- */
+
+static json_t *find_parameter(json_t *tools, const char *function, const char *key, size_t n_key)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
+        f = f ? f : tool;
+        const char *name = json_string_value(json_object_get(f, "name"));
+        if (name && !strcmp(name, function))
+            return json_object_getn(
+                json_object_get(json_object_get(f, "parameters"), "properties"), key, n_key);
+    }
+    return NULL;
+}
+
+/* Returns whether a schema's type allows strings alone. */
+static bool is_string_type(json_t *schema)
+{
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && !strcmp(type, "string");
+}
+
+/* ---- values ---- */
+
+static void give(struct gr_answer *a, const char *p, size_t n)
+{
+    gr_answer_give(a, GR_ANSWER_ARGUMENTS, p, n);
+}
+
+static int give_dumped(const char *p, size_t n, void *user)
+{
+    give(user, p, n);
+    return 0;
+}
+
+static bool give_string(struct gr_answer *a, const char *p, size_t n)
+{
+    json_t *s = json_stringn(p, n);
+    bool fine = s && !json_dump_callback(s, give_dumped, a, JSON_ENCODE_ANY);
+    json_decref(s);
+    return fine;
+}
+
+/* Returns whether the bytes are one JSON value. */
+static bool is_json(const char *p, size_t n)
+{
+    struct gr_json j = {0};
+    bool fine = !gr_json_put(&j, '[');
+    size_t depth = 1;
+    for (size_t i = 0; i < n && fine; i++) {
+        fine = !gr_json_put(&j, p[i]);
+        fine = fine && !(j.depth == 1 && j.state == GR_AT_VALUE); /* a second value */
+        depth = (size_t)j.depth;
+    }
+    return fine && depth == 1 && j.state != GR_AT_FIRST && gr_json_put(&j, ']') == 1;
+}
+
+/* The JSON of a word of Python, or NULL. */
+static const char *find_word(const char *p, size_t n)
+{
+    static const char *const word[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    for (size_t i = 0; i < GR_COUNT(word); i++)
+        if (strlen(word[i][0]) == n && !memcmp(word[i][0], p, n))
+            return word[i][1];
+    return NULL;
+}
+
+static void trim(const char **p, size_t *n)
+{
+    while (*n && gr_is_blank(**p))
+        ++*p, --*n;
+    while (*n && gr_is_blank((*p)[*n - 1]))
+        --*n;
+}
+
+/* Gives JSON or a word of Python; false: it is neither. */
+static bool give_value(struct gr_answer *a, const char *p, size_t n)
+{
+    trim(&p, &n);
+    const char *word = find_word(p, n);
+    if (word)
+        give(a, word, strlen(word));
+    else if (is_json(p, n))
+        give(a, p, n);
+    else
+        return false;
+    return true;
+}
+
+static bool give_key(struct gr_answer *a, const char *key, size_t n)
+{
+    struct gr_call *k = &a->call;
+    gr_answer_begin_call(a);
+    const char *before = k->n_parameters ? ", " : "{";
+    give(a, before, strlen(before));
+    k->n_parameters++;
+    if (!give_string(a, key, n))
+        return false;
+    give(a, ": ", 2);
+    return true;
+}
+
+bool gr_parameter_give(struct gr_answer *a, const char *key, size_t n_key, const char *value,
+                       size_t n)
+{
+    json_t *schema = find_parameter(a->tools, a->call.name, key, n_key);
+    if (!give_key(a, key, n_key))
+        return false;
+    return (!is_string_type(schema) && give_value(a, value, n)) || give_string(a, value, n);
+}
+
+void gr_parameters_end(struct gr_answer *a)
+{
+    struct gr_call *k = &a->call;
+    if (k->n_parameters) {
+        give(a, "}", 1);
+    } else if (k->n_name && !k->has_arguments) {
+        gr_answer_begin_call(a);
+        give(a, "{}", 2);
+    }
+    k->has_arguments = true;
+}
+
+/* ---- Python ---- */
+
+/* A string between single quotes: the escapes that JSON has not are its own. */
+static bool give_single_quoted(struct gr_answer *a, const char *p, size_t n)
+{
+    struct gr_vec text = {0};
+    int rc = gr_vec_append(&text, "\"", 1, 1);
+    for (size_t i = 1; i + 1 < n && !rc; i++) {
+        bool escape = p[i] == '\\' && i + 2 < n;
+        if (escape && p[i + 1] == '\'')
+            i++, escape = false;
+        if (p[i] == '"')
+            rc = gr_vec_append(&text, "\\", 1, 1);
+        if (!rc)
+            rc = gr_vec_append(&text, p + i, escape ? 2 : 1, 1);
+        i += escape;
+    }
+    if (!rc)
+        rc = gr_vec_append(&text, "\"", 1, 1);
+    a->rc = a->rc ? a->rc : rc;
+    bool fine = !rc && give_value(a, text.data, text.n);
+    gr_vec_fini(&text);
+    return fine;
+}
+
+/* Length of the text in front of the next comma outside of quotes and brackets. */
+static size_t measure(const char *p, size_t n)
+{
+    char quote = 0;
+    size_t i = 0, depth = 0;
+    for (; i < n && (quote || depth || p[i] != ','); i++) {
+        if (quote && p[i] == '\\')
+            i++;
+        else if (quote)
+            quote = p[i] == quote ? 0 : quote;
+        else if (p[i] == '"' || p[i] == '\'')
+            quote = p[i];
+        else if (p[i] && strchr("([{", p[i]))
+            depth++;
+        else
+            depth -= depth && p[i] && strchr(")]}", p[i]);
+    }
+    return GR_MIN(i, n);
+}
+
+static bool give_named(struct gr_answer *a, const char *p, size_t n)
+{
+    const char *equals = memchr(p, '=', n);
+    if (!equals)
+        return false;
+    const char *value = equals + 1;
+    size_t n_key = (size_t)(equals - p), n_value = n - n_key - 1;
+    trim(&p, &n_key);
+    trim(&value, &n_value);
+    if (!n_key || !n_value || memchr(p, '"', n_key) || !give_key(a, p, n_key))
+        return false;
+    bool single = n_value > 1 && value[0] == '\'' && value[n_value - 1] == '\'';
+    return single ? give_single_quoted(a, value, n_value) : give_value(a, value, n_value);
+}
+
+bool gr_python_give(struct gr_answer *a, const char *p, size_t n)
+{
+    bool fine = true;
+    trim(&p, &n);
+    while (n && fine) {
+        size_t length = measure(p, n);
+        fine = give_named(a, p, length);
+        length += length < n;
+        p += length, n -= length;
+    }
+    return fine;
+}
