@@ -89,8 +89,8 @@ void gr_answer_begin_call(struct gr_answer *a)
 void gr_answer_give_id(struct gr_answer *a)
 {
     flush(a);
-    call_back(a, &(struct gr_answer_delta){
-                     .part = GR_ANSWER_ID, .call = last_call(a), .id = a->call.id});
+    call_back(
+        a, &(struct gr_answer_delta){.part = GR_ANSWER_ID, .call = last_call(a), .id = a->call.id});
 }
 
 /* ---- modes ---- */
@@ -113,10 +113,12 @@ static void begin_reasoning(struct gr_answer *a, const char *close)
     gr_finder_set(&a->close, close, strlen(close));
 }
 
-/* Begins a call with what is held as the beginning of its text. */
-static void begin_call(struct gr_answer *a, const char *rest)
+/* Begins a call with what is held as the beginning of its text; mark: -1: a bare call. */
+static void begin_call(struct gr_answer *a, const char *rest, int32_t mark)
 {
     a->mode = GR_MODE_CALL;
+    a->call_mark = mark;
+    a->n_opening = a->held.n;
     a->raw.n = 0;
     int rc = gr_vec_append(&a->raw, a->held.data, a->held.n, 1);
     a->rc = a->rc ? a->rc : rc;
@@ -193,7 +195,7 @@ static void put_text(struct gr_answer *a, char c)
     size_t n_mark;
     const char *bare = find_bare_call(a, c);
     if (bare) {
-        begin_call(a, bare);
+        begin_call(a, bare, -1);
         put_call(a, c);
         return;
     }
@@ -207,7 +209,7 @@ static void put_text(struct gr_answer *a, char c)
         return;
     const struct gr_mark *m = &a->mark[i];
     if (m->kind == GR_MARK_CALL)
-        begin_call(a, m->rest);
+        begin_call(a, m->rest, i);
     else if (m->kind == GR_MARK_REASONING)
         begin_reasoning(a, m->rest);
     else
@@ -236,6 +238,15 @@ static void finish_calls(struct gr_answer *a)
     begin_text(a, true);
 }
 
+/* Bytes of a mark without a call that may begin the same mark again: ">>" of ">>>" before ">". */
+static size_t find_overlap(const struct gr_answer *a)
+{
+    if (a->call_mark < 0 || a->raw.n != a->n_opening)
+        return 0;
+    const struct gr_finder *f = &a->finder[a->call_mark];
+    return f->border[f->n - 1];
+}
+
 /* There was no call: gives its text. */
 static void withdraw(struct gr_answer *a)
 {
@@ -247,9 +258,15 @@ static void withdraw(struct gr_answer *a)
     a->n_open = 0;
     while (a->drop_blanks && skip < a->raw.n && gr_is_blank(p[skip]))
         skip++;
-    gr_answer_give(a, GR_ANSWER_TEXT, p + skip, a->raw.n - skip);
-    a->raw.n = 0;
+    size_t overlap = find_overlap(a);
+    gr_answer_give(a, GR_ANSWER_TEXT, p + skip, a->raw.n - skip - overlap);
     begin_text(a, false);
+    if (overlap) {
+        int rc = gr_vec_append(&a->held, p + a->raw.n - overlap, overlap, 1);
+        a->rc = a->rc ? a->rc : rc;
+        a->finder[a->call_mark].at = overlap;
+    }
+    a->raw.n = 0;
 }
 
 static void put_call(struct gr_answer *a, char c)

@@ -42,22 +42,23 @@ struct gr_call {
     bool entered;             /* the element at `at` has begun */
     char name[GR_ANSWER_MAX_NAME + 1], id[GR_ANSWER_MAX_NAME + 1];
     size_t n_name, n_id;
-    struct gr_finder end;      /* of %k, %v */
-    struct gr_vec key, value;  /* char; of parameters, of strings in %j */
-    struct gr_json json;       /* of %a and %j */
-    int32_t brackets;          /* of %b */
-    char quote;                /* of %b: open, or 0 */
+    struct gr_finder end;     /* of %k, %v */
+    struct gr_vec key, value; /* char; of parameters, of strings in %j */
+    struct gr_json json;      /* of %a and %j */
+    int32_t brackets;         /* of %b */
+    char quote;               /* of %b: open, or 0 */
     bool escaped;
-    bool begun;                /* the delta of the call's beginning was given */
-    bool has_arguments;        /* they have begun, or are complete */
+    bool begun;         /* the delta of the call's beginning was given */
+    bool has_arguments; /* they have begun, or are complete */
     int32_t n_parameters;
     /* %j */
-    int32_t arguments_depth;   /* of the arguments being read, 0: none */
-    char level[GR_CALL_MAX_LEVEL + 1]; /* by depth: [ a list, { a call, w what has a list of calls */
+    int32_t arguments_depth; /* of the arguments being read, 0: none */
+    char
+        level[GR_CALL_MAX_LEVEL + 1]; /* by depth: [ a list, { a call, w what has a list of calls */
     enum gr_call_key member;
-    bool string;               /* a key or value that is needed is being read */
+    bool string; /* a key or value that is needed is being read */
     int32_t n_calls;
-    struct gr_vec waiting;     /* char: arguments in front of the name */
+    struct gr_vec waiting; /* char: arguments in front of the name */
 };
 
 enum gr_answer_mode { GR_MODE_TEXT, GR_MODE_REASONING, GR_MODE_CALL };
@@ -75,10 +76,12 @@ struct gr_answer {
     struct gr_finder close; /* of reasoning */
     struct gr_vec held;     /* char: blanks [n_blank], then what may become a mark */
     size_t n_blank;
-    bool first;             /* nothing but blanks since the beginning or the last block */
-    bool drop_blanks;       /* first, and behind a block */
-    struct gr_vec raw;      /* char: all that was read of the call */
-    size_t n_given;         /* bytes of the prompt that were read as if they were the answer's */
+    bool first;        /* nothing but blanks since the beginning or the last block */
+    bool drop_blanks;  /* first, and behind a block */
+    struct gr_vec raw; /* char: all that was read of the call */
+    size_t n_opening;  /* bytes of raw up to the end of its mark */
+    int32_t call_mark; /* that mark, -1: none */
+    size_t n_given;    /* bytes of the prompt that were read as if they were the answer's */
     struct gr_call call;
     int32_t n_done, n_open; /* calls: done; begun since */
     struct gr_vec run;      /* char: text of the next delta */

@@ -78,7 +78,8 @@ static bool may_begin(const char *p, char c)
     return p[1] == 'a' ? c == '{' : p[1] == 'j' ? c == '{' || c == '[' : is_name(c);
 }
 
-/* The first of the alternatives that begins with an element which can begin with the byte, or NULL. */
+/* The first of the alternatives that begins with an element which can begin with the byte, or NULL.
+ */
 static const char *find_element(const char *alternatives, char c)
 {
     const char *p = gr_pattern_first(alternatives);

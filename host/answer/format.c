@@ -7,15 +7,18 @@
 #include "gpurun.h"
 
 static const struct gr_format_row row[] = {
-#define FORMAT(name, signs, about) {GR_MARK_FORMAT, name, signs, about},
-#define CALL(pattern) {GR_MARK_CALL, pattern, NULL, NULL},
-#define SKIP(text) {GR_MARK_SKIP, text, NULL, NULL},
-#define REASONING(open, close) {GR_MARK_REASONING, open, close, NULL},
+#define FORMAT(name, signs, models)                                                                \
+    {.kind = GR_MARK_FORMAT, .text = name, .more = signs, .about = models},
+#define CALL(pattern) {.kind = GR_MARK_CALL, .text = pattern},
+#define SKIP(mark) {.kind = GR_MARK_SKIP, .text = mark},
+#define REASONING(open, close) {.kind = GR_MARK_REASONING, .text = open, .more = close},
+#define WRITE(...) {.kind = GR_MARK_WRITE, .writing = {__VA_ARGS__}},
 #include "answer/format.def"
 #undef FORMAT
 #undef CALL
 #undef SKIP
 #undef REASONING
+#undef WRITE
 };
 
 /* The row of the i-th format, NULL past the last one. */
@@ -76,11 +79,23 @@ int32_t gr_format_marks(const char *name, struct gr_mark *mark)
         if (row[i].kind == GR_MARK_FORMAT) {
             ours = !strcmp(row[i].text, name);
             found = found || ours;
-        } else if (ours && n < GR_MAX_MARK) {
+        } else if (ours && row[i].kind != GR_MARK_WRITE && n < GR_MAX_MARK) {
             add_mark(&row[i], &mark[n++]);
         }
     }
     return found ? n : -1;
+}
+
+const struct gr_writing *gr_format_writing(const char *name)
+{
+    bool ours = false;
+    for (size_t i = 0; i < GR_COUNT(row); i++) {
+        if (row[i].kind == GR_MARK_FORMAT)
+            ours = !strcmp(row[i].text, name);
+        else if (ours && row[i].kind == GR_MARK_WRITE)
+            return &row[i].writing;
+    }
+    return NULL;
 }
 
 /* ---- alternatives of patterns ---- */

@@ -6,7 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum gr_mark_kind { GR_MARK_FORMAT, GR_MARK_CALL, GR_MARK_SKIP, GR_MARK_REASONING };
+enum gr_mark_kind { GR_MARK_FORMAT, GR_MARK_CALL, GR_MARK_SKIP, GR_MARK_REASONING, GR_MARK_WRITE };
+
+/* How calls are written (format.def). */
+struct gr_writing {
+    const char *open, *call, *between, *close, *parameter;
+};
 
 /* A row of the table. */
 struct gr_format_row {
@@ -14,7 +19,11 @@ struct gr_format_row {
     const char *text; /* name, pattern, or opening mark */
     const char *more; /* signs, closing mark */
     const char *about;
+    struct gr_writing writing;
 };
+
+/* That of a format; NULL: there is no such format, or it has no calls. */
+const struct gr_writing *gr_format_writing(const char *name);
 
 #define GR_MAX_MARK 24 /* marks of one format */
 

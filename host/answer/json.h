@@ -24,12 +24,12 @@ enum gr_json_state {
 /* Zero-initialise. */
 struct gr_json {
     enum gr_json_state state;
-    bool is_key;        /* of the string */
-    uint8_t left;       /* hexadecimal digits; bytes of a character */
-    uint8_t lo, hi;     /* of the character's next byte */
-    char number;        /* part of the number: see json.c */
-    const char *word;   /* what is left of it */
-    int32_t depth;      /* open brackets */
+    bool is_key;      /* of the string */
+    uint8_t left;     /* hexadecimal digits; bytes of a character */
+    uint8_t lo, hi;   /* of the character's next byte */
+    char number;      /* part of the number: see json.c */
+    const char *word; /* what is left of it */
+    int32_t depth;    /* open brackets */
     char open[GR_ANSWER_MAX_DEPTH];
 };
 

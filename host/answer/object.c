@@ -7,11 +7,16 @@
 static const struct {
     const char *name;
     enum gr_call_key key;
-} member[] = {{"name", GR_KEY_NAME},         {"tool_name", GR_KEY_NAME},
-              {"arguments", GR_KEY_ARGUMENTS}, {"parameters", GR_KEY_ARGUMENTS},
-              {"id", GR_KEY_ID},             {"tool_call_id", GR_KEY_ID},
-              {"call_id", GR_KEY_ID},        {"type", GR_KEY_TYPE},
-              {"function", GR_KEY_FUNCTION}, {"tool_call", GR_KEY_FUNCTION},
+} member[] = {{"name", GR_KEY_NAME},
+              {"tool_name", GR_KEY_NAME},
+              {"arguments", GR_KEY_ARGUMENTS},
+              {"parameters", GR_KEY_ARGUMENTS},
+              {"id", GR_KEY_ID},
+              {"tool_call_id", GR_KEY_ID},
+              {"call_id", GR_KEY_ID},
+              {"type", GR_KEY_TYPE},
+              {"function", GR_KEY_FUNCTION},
+              {"tool_call", GR_KEY_FUNCTION},
               {"tool_calls", GR_KEY_CALLS}};
 
 static enum gr_call_key find_member(const char *name, size_t n)
@@ -93,7 +98,8 @@ static bool take_string(struct gr_answer *a)
     else if (k->member == GR_KEY_ID)
         fine = set_id(a, p, n);
     else
-        fine = k->member == GR_KEY_TYPE || (k->member == GR_KEY_ARGUMENTS && set_arguments(a, p, n));
+        fine =
+            k->member == GR_KEY_TYPE || (k->member == GR_KEY_ARGUMENTS && set_arguments(a, p, n));
     json_decref(s);
     k->value.n = 0;
     return fine;

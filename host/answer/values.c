@@ -13,8 +13,8 @@ static json_t *find_parameter(json_t *tools, const char *function, const char *k
         f = f ? f : tool;
         const char *name = json_string_value(json_object_get(f, "name"));
         if (name && !strcmp(name, function))
-            return json_object_getn(
-                json_object_get(json_object_get(f, "parameters"), "properties"), key, n_key);
+            return json_object_getn(json_object_get(json_object_get(f, "parameters"), "properties"),
+                                    key, n_key);
     }
     return NULL;
 }

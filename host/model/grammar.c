@@ -1,6 +1,7 @@
 /* The grammar part of gpurun.h, over host/grammar. */
 #include "grammar/grammar.h"
 
+#include "answer/rules.h"
 #include "gr/status.h"
 #include "grammar/schema.h"
 #include "model/model.h"
@@ -36,4 +37,22 @@ int gr_grammar_schema(struct gr_grammar **out, const struct gr_model *model, con
     *out = NULL;
     int rc = find_trie(model, &trie);
     return rc ? rc : gr_grammar_from_schema(out, schema, n, trie);
+}
+
+int gr_answer_grammar(struct gr_grammar **out, const struct gr_model *model,
+                      const struct gr_answer_calls *calls)
+{
+    const struct gr_token_trie *trie = NULL;
+    struct gr_rules rules;
+    *out = NULL;
+    int rc = find_trie(model, &trie);
+    if (rc)
+        return rc;
+    rc = gr_rules_init(&rules);
+    if (!rc)
+        rc = gr_answer_rules(&rules, calls, model->vocab);
+    if (!rc)
+        rc = gr_grammar_new(out, &rules, trie, 0, 0);
+    gr_rules_fini(&rules);
+    return rc;
 }

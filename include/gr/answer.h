@@ -12,6 +12,7 @@
 #ifndef GR_ANSWER_H
 #define GR_ANSWER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,8 @@ extern "C" {
 #endif
 
 struct gr_answer;
+struct gr_grammar;
+struct gr_model;
 
 #define GR_ANSWER_MAX_DEPTH 128 /* nesting of the JSON of a call */
 #define GR_ANSWER_MAX_NAME 256  /* bytes of a function's name, of a call's id */
@@ -79,6 +82,22 @@ GR_API int gr_answer_push(struct gr_answer *a, const char *p, size_t n);
  * missing; any other open call is withdrawn and comes out as text. Then `a` may only be freed. */
 GR_API int gr_answer_end(struct gr_answer *a);
 GR_API void gr_answer_free(struct gr_answer **a);
+
+/* Calls that a model shall make. */
+struct gr_answer_calls {
+    const char *format; /* of gr_answer_known */
+    const char *tools;  /* [n_tools] JSON array of tools as in requests to servers */
+    size_t n_tools;
+    const char *name; /* of the function to call; NULL: any of them */
+    bool several;     /* allow more than one call, where the format has several */
+};
+/* Makes a grammar by which a whole answer is a call, or several, as the format writes them: the
+ * names are those of the tools, the arguments valid by their schemas (host/grammar/SCHEMA.md). It
+ * holds from the first token of the answer on: the prompt must not have opened a block of
+ * reasoning. GR_E_INVALID: no such format, a tool without a usable name, no such function, or a
+ * schema that cannot be kept; GR_E_TOO_LARGE: a limit of grammars. */
+GR_API int gr_answer_grammar(struct gr_grammar **out, const struct gr_model *model,
+                             const struct gr_answer_calls *calls);
 
 #ifdef __cplusplus
 }

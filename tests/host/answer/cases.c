@@ -1,0 +1,254 @@
+/* Answers as families of models write them, and what has to be read of each. */
+#include "host/answer/read.h"
+
+struct answer_case {
+    const char *format, *prompt, *answer, *expected;
+};
+
+static void check(const struct answer_case *c, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct reading r;
+        read_in_all_ways(&r, c[i].format, c[i].prompt, NULL, c[i].answer, strlen(c[i].answer));
+        cr_expect_str_eq((char *)r.log.data, c[i].expected, "%s: %s\nread     %s\nexpected %s",
+                         c[i].format, c[i].answer, (char *)r.log.data, c[i].expected);
+        reading_fini(&r);
+    }
+}
+#define CHECK(cases) check(cases, sizeof cases / sizeof *cases)
+
+Test(answer, hermes)
+{
+    static const struct answer_case cases[] = {
+        {"hermes", NULL, "Hello, \xc3\xa9!\n", "text(Hello, \xc3\xa9!\n)"},
+        {"hermes", NULL, " \nHello", "text( \nHello)"},
+        {"hermes", NULL, "", ""},
+        {"hermes", NULL,
+         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n</tool_call>",
+         "call0(f,)arguments0({\"a\": [1, \"}\"]})done0"},
+        {"hermes", NULL,
+         "<think>\nhm\n</think>\n\nI look.\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": "
+         "{}}\n</tool_call>\n"
+         "<tool_call>{\"arguments\": {\"x\": 1}, \"name\": \"g\"}</tool_call>\n",
+         "reasoning(hm)text(I look.)call0(f,)arguments0({})done0call1(g,)arguments1({\"x\": "
+         "1})done1"},
+        {"hermes", "<|im_start|>assistant\n<think>\n", "hm\n</think>\n\nYes.",
+         "reasoning(hm)text(Yes.)"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\"}</tool_call>",
+         "call0(f,)arguments0({})done0"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>",
+         "call0(f,)arguments0({})done0"},
+        {"hermes", NULL,
+         "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+         "call0(f,)arguments0({\"a\": 1})done0"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\\u00e9\", \"arguments\": {}}",
+         "call0(f\xc3\xa9,)arguments0({})done0"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_",
+         "call0(f,)arguments0({})done0"},
+        {"hermes", NULL, "about <think> and </think>", "text(about <think> and </think>)"},
+        {"hermes", NULL, "<think>no end", "reasoning(no end)"},
+        {"hermes", NULL, "<think></think>x", "text(x)"},
+        {"hermes", NULL, "a < b <tool", "text(a < b <tool)"},
+        {"hermes", "<tool_call>\n", "{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+         "call0(f,)arguments0({})done0"},
+        {"hermes", "<tool_call>\n", "oops", "text(oops)"},
+    };
+    CHECK(cases);
+}
+
+Test(answer, what_is_no_call_is_text)
+{
+    static const struct answer_case cases[] = {
+        {"hermes", NULL, "<tool_call>\nno\n</tool_call>", "text(<tool_call>\nno\n</tool_call>)"},
+        {"hermes", NULL,
+         "x  <tool_call> {\"name\": \"f\", \"arguments\": {\"a\": }} </tool_call> y",
+         "text(x)call0(f,)arguments0({\"a\": )withdrawn0"
+         "text(  <tool_call> {\"name\": \"f\", \"arguments\": {\"a\": }} </tool_call> y)"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1",
+         "call0(f,)arguments0({\"a\": 1)withdrawn0text(<tool_call>{\"name\": \"f\", \"arguments\": "
+         "{\"a\": 1)"},
+        {"hermes", NULL, "<tool_call><tool_call>{\"name\": \"f\"}</tool_call>",
+         "text(<tool_call>)call0(f,)arguments0({})done0"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"color\": 1}</tool_call>",
+         "text(<tool_call>{\"name\": \"f\", \"color\": 1}</tool_call>)"},
+        {"hermes", NULL, "<tool_call>{\"arguments\": {}}</tool_call>",
+         "text(<tool_call>{\"arguments\": {}}</tool_call>)"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"name\": \"g\"}</tool_call>",
+         "text(<tool_call>{\"name\": \"f\", \"name\": \"g\"}</tool_call>)"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"\"}</tool_call>",
+         "text(<tool_call>{\"name\": \"\"}</tool_call>)"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+         "text(<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>)"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\xff\"}</tool_call>",
+         "text(<tool_call>{\"name\": \"f\xff\"}</tool_call>)"},
+        {"hermes", NULL, "<tool_call>[]</tool_call>", "text(<tool_call>[]</tool_call>)"},
+        {"json", NULL, "{\"answer\": 3}", "text({\"answer\": 3})"},
+        {"json", NULL, "[1, 2]", "text([1, 2])"},
+        {"json", NULL, "See {\"name\": \"f\", \"arguments\": {}}",
+         "text(See {\"name\": \"f\", \"arguments\": {}})"},
+        {"mistral", NULL, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, 1]",
+         "call0(f,)arguments0({})withdrawn0text([TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, "
+         "1])"},
+        {"mistral", NULL, "[TOOL_CALLS]", "text([TOOL_CALLS])"},
+        {"qwen3-coder", NULL, "<tool_call>\n<function=f>\n<parameter=a>\n1",
+         "text(<tool_call>\n<function=f>\n<parameter=a>\n1)"},
+        {"functionary-v3.2", ">>>", "al", "text(al)"},
+        {"functionary-v3.2", ">>>", "Hello", "text(Hello)"},
+        {"plain", NULL, "<tool_call>{\"name\": \"f\"}</tool_call>",
+         "text(<tool_call>{\"name\": \"f\"}</tool_call>)"},
+    };
+    CHECK(cases);
+}
+
+Test(answer, parameters_in_tags)
+{
+    static const struct answer_case cases[] = {
+        {"qwen3-coder", NULL,
+         "I look.\n<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n<parameter=b>\nx "
+         "\"y\"\n\nz\n"
+         "</parameter>\n<parameter=c>\nTrue\n</parameter>\n</function>\n</tool_call>",
+         "text(I look.)call0(f,)arguments0({\"a\": 12, \"b\": \"x \\\"y\\\"\\n\\nz\", \"c\": "
+         "true})done0"},
+        {"qwen3-coder", NULL, "<tool_call>\n<function=f>\n</function>\n</tool_call>",
+         "call0(f,)arguments0({})done0"},
+        {"qwen3-coder", NULL,
+         "<function=f>\n<parameter=a>\n{\"k\": [1]}\n</parameter>\n</function>\n</tool_call>",
+         "call0(f,)arguments0({\"a\": {\"k\": [1]}})done0"},
+        {"glm", NULL,
+         "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n<arg_key>b</"
+         "arg_key>\n<arg_value>[1, 2]"
+         "</arg_value>\n</tool_call>\n<tool_call>g</tool_call>",
+         "call0(f,)arguments0({\"a\": \"x\", \"b\": [1, 2]})done0call1(g,)arguments1({})done1"},
+    };
+    CHECK(cases);
+}
+
+Test(answer, types_of_tools)
+{
+    static const char tools[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": "
+        "\"object\", \"properties\": "
+        "{\"a\": {\"type\": \"string\"}, \"b\": {\"type\": \"integer\"}}}}}]";
+    static const char answer[] =
+        "<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n<parameter=b>\n12\n"
+        "</parameter>\n</function>\n</tool_call>";
+    struct reading r;
+    read_in_all_ways(&r, "qwen3-coder", NULL, tools, answer, sizeof answer - 1);
+    cr_expect_str_eq((char *)r.log.data, "call0(f,)arguments0({\"a\": \"12\", \"b\": 12})done0");
+    reading_fini(&r);
+}
+
+Test(answer, lists_and_names)
+{
+    static const struct answer_case cases[] = {
+        {"llama3", NULL, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}",
+         "call0(f,)arguments0({\"a\": 1})done0"},
+        {"llama3", NULL,
+         "{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", "
+         "\"parameters\": {}}",
+         "call0(f,)arguments0({})done0call1(g,)arguments1({})done1"},
+        {"llama3", NULL, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}",
+         "call0(f,)arguments0({})done0"},
+        {"llama3", NULL,
+         "<|python_tag|>brave_search.call(query=\"a, (b\", n=[1, 2], s='it\"s', t=True)",
+         "call0(brave_search,)arguments0({\"query\": \"a, (b\", \"n\": [1, 2], \"s\": \"it\\\"s\", "
+         "\"t\": true})done0"},
+        {"llama3", NULL, "<|python_tag|>print(1)", "text(<|python_tag|>print(1))"},
+        {"mistral", NULL,
+         "Yes.[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"123456789\"}]",
+         "text(Yes.)call0(f,)arguments0({\"a\": 1})id0(123456789)done0"},
+        {"mistral", NULL, "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[CALL_ID]x1[ARGS]{}",
+         "call0(f,)arguments0({\"a\": 1})done0call1(g,x1)arguments1({})done1"},
+        {"mistral", NULL, "[THINK]hm[/THINK]Yes", "reasoning(hm)text(Yes)"},
+        {"command-r7b", NULL,
+         "<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+         "\"tool_name\": \"f\", "
+         "\"parameters\": {\"a\": 1}}\n]<|END_ACTION|>",
+         "reasoning(hm)call0(f,0)arguments0({\"a\": 1})done0"},
+        {"command-r7b", NULL, "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "text(Yes.)"},
+        {"command-r", NULL,
+         "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {}\n  "
+         "  }\n]\n```",
+         "call0(f,)arguments0({})done0"},
+        {"functionary-v3.1", NULL, "<function=f>{\"a\": 1}</function>",
+         "call0(f,)arguments0({\"a\": 1})done0"},
+        {"functionary-v3.2", "<|end_header_id|>\n\n>>>", "all\nHello>>>f\n{\"a\": 1}>>>all_of\n{}",
+         "text(Hello)call0(f,)arguments0({\"a\": 1})done0call1(all_of,)arguments1({})done1"},
+        {"granite", NULL, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]",
+         "call0(f,)arguments0({})done0"},
+        {"kimi-k2", NULL,
+         "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"
+         "}<|tool_call_end|>"
+         "<|tool_calls_section_end|>",
+         "call0(f,functions.f:0)arguments0({})done0"},
+        {"json", NULL,
+         "[{\"id\": \"a\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": "
+         "\"{}\"}}]",
+         "call0(f,a)arguments0({})done0"},
+        {"json", NULL,
+         "{\"tool_calls\": [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": "
+         "{}}]}",
+         "call0(f,)arguments0({})call1(g,)arguments1({})done0done1"},
+    };
+    CHECK(cases);
+}
+
+#define B "<\xef\xbd\x9c" /* <｜ */
+#define U "\xe2\x96\x81"  /* ▁ */
+#define E "\xef\xbd\x9c>" /* ｜> */
+Test(answer, sections)
+{
+    static const struct answer_case cases[] = {
+        {"deepseek-r1", B "Assistant" E "<think>\n",
+         "why</think>" B "tool" U "calls" U "begin" E B "tool" U "call" U "begin" E "function" B
+         "tool" U "sep" E "f\n```json\n{\"a\": 1}\n```" B "tool" U "call" U "end" E "\n" B "tool" U
+         "call" U "begin" E "function" B "tool" U "sep" E "g\n```json\n{}\n```" B "tool" U "call" U
+         "end" E B "tool" U "calls" U "end" E,
+         "reasoning(why)call0(f,)arguments0({\"a\": 1})done0call1(g,)arguments1({})done1"},
+        {"deepseek-v3.1", B "Assistant" E "</think>",
+         "Yes" B "tool" U "calls" U "begin" E B "tool" U "call" U "begin" E "f" B "tool" U "sep" E
+         "{}" B "tool" U "call" U "end" E B "tool" U "calls" U "end" E,
+         "text(Yes)call0(f,)arguments0({})done0"},
+        {"harmony", "<|start|>assistant",
+         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
+         "to=functions.f "
+         "<|constrain|>json<|message|>{\"a\": 1}<|call|>",
+         "reasoning(hm)call0(f,)arguments0({\"a\": 1})done0"},
+        {"harmony", "<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>{}",
+         "call0(f,)arguments0({})done0"},
+        {"harmony", NULL,
+         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>"
+         "I look.<|end|>"
+         "<|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>",
+         "reasoning(a)text(I look.)call0(f,)arguments0({})done0"},
+        {"harmony", NULL, "<|channel|>final<|message|>Hi to=x<|return|>", "text(Hi to=x)"},
+        {"harmony", "<|start|>assistant<|channel|>analysis<|message|>",
+         "a<|end|><|start|>assistant<|channel|>final<|message|>b", "reasoning(a)text(b)"},
+    };
+    CHECK(cases);
+}
+
+Test(answer, format_of_a_template)
+{
+    static const char *const cases[][2] = {
+        {"<tool_call>\\n{\"name\": <function-name>", "hermes"},
+        {"<tool_call>\n<function=x>\n<parameter=a>", "qwen3-coder"},
+        {"<tool_call>{function-name}\n<arg_key>", "glm"},
+        {"<|start_header_id|>ipython<|end_header_id|> tools", "llama3"},
+        {"<|start_header_id|> <function=example_function_name>", "functionary-v3.1"},
+        {"{{ '>>>all\\n' }}", "functionary-v3.2"},
+        {"[TOOL_CALLS]", "mistral"},
+        {"[TOOL_CALLS] [ARGS]", "mistral-args"},
+        {"<|channel|>analysis", "harmony"},
+        {B "tool" U "calls" U "begin" E, "deepseek-v3.1"},
+        {B "tool" U "calls" U "begin" E "```json", "deepseek-r1"},
+        {"<|START_ACTION|>", "command-r7b"},
+        {"<|tool_calls_section_begin|>", "kimi-k2"},
+        {"{% if tools %}", "json"},
+        {"{{ messages }}", "plain"},
+        {"", "plain"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cr_expect_str_eq(gr_answer_format(cases[i][0], strlen(cases[i][0])), cases[i][1], "%s",
+                         cases[i][0]);
+}
