@@ -273,7 +273,7 @@ static void make_answer(const struct family *f, struct gr_rng *rng, struct gr_pr
     *calls = random_calls(rng, f->tags || python);
     for (size_t i = 1; f->tags && i < json_array_size(*calls);
          i++) { /* one declaration for each name */
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "f%zu", i);
         json_object_set_new(json_array_get(*calls, i), "name", json_string(name));
     }
