@@ -131,13 +131,15 @@ static void release(struct gr_answer *a, enum gr_answer_part part, size_t n)
 {
     const char *p = a->held.data;
     size_t skip = 0;
+    if (!n)
+        return;
     while (a->drop_blanks && skip < n && gr_is_blank(p[skip]))
         skip++;
     if (skip < n)
         a->drop_blanks = a->first = false;
     gr_answer_give(a, part, p + skip, n - skip);
     a->held.n -= n;
-    if (n && a->held.n)
+    if (a->held.n)
         memmove(a->held.data, p + n, a->held.n);
 }
 
@@ -148,12 +150,9 @@ static void release_before(struct gr_answer *a, enum gr_answer_part part, size_t
     size_t end = a->held.n - n_mark, last = end;
     while (last > a->n_blank && gr_is_blank(p[last - 1]))
         last--;
-    if (end < a->n_blank)
-        a->n_blank = end;
-    else if (last > a->n_blank)
-        release(a, part, last), a->n_blank = end - last;
-    else
-        a->n_blank = end;
+    if (last > a->n_blank)
+        release(a, part, last), end -= last;
+    a->n_blank = end;
 }
 
 /* ---- bytes ---- */
@@ -188,25 +187,23 @@ static const char *find_bare_call(const struct gr_answer *a, char c)
     return NULL;
 }
 
-static void put_call(struct gr_answer *a, char c);
-
-static void put_text(struct gr_answer *a, char c)
+/* Reads a byte; false: the mode has changed, and it is still to be read. */
+static bool put_text(struct gr_answer *a, char c)
 {
     size_t n_mark;
     const char *bare = find_bare_call(a, c);
     if (bare) {
         begin_call(a, bare, -1);
-        put_call(a, c);
-        return;
+        return false;
     }
     int rc = gr_vec_append(&a->held, &c, 1, 1);
     a->rc = a->rc ? a->rc : rc;
     if (a->rc)
-        return;
+        return true;
     int32_t i = find_mark(a, c, &n_mark);
     release_before(a, GR_ANSWER_TEXT, n_mark);
     if (i < 0)
-        return;
+        return true;
     const struct gr_mark *m = &a->mark[i];
     if (m->kind == GR_MARK_CALL)
         begin_call(a, m->rest, i);
@@ -214,6 +211,7 @@ static void put_text(struct gr_answer *a, char c)
         begin_reasoning(a, m->rest);
     else
         a->n_given = 0, begin_text(a, true);
+    return true;
 }
 
 static void put_reasoning(struct gr_answer *a, char c)
@@ -269,30 +267,34 @@ static void withdraw(struct gr_answer *a)
     a->raw.n = 0;
 }
 
-static void put_call(struct gr_answer *a, char c)
+static bool put_call(struct gr_answer *a, char c)
 {
     int r = gr_call_put(a, c);
     if (r < 0 && !a->rc) {
         withdraw(a);
-        put_text(a, c); /* not a bare call: text has come */
-        return;
+        return false;
     }
     int rc = gr_vec_append(&a->raw, &c, 1, 1);
     a->rc = a->rc ? a->rc : rc;
     if (r > 0 && !a->rc)
         finish_calls(a);
+    return true;
 }
 
-static void put(struct gr_answer *a, const char *p, size_t n)
+static bool put(struct gr_answer *a, char c)
 {
-    for (size_t i = 0; i < n && !a->rc; i++) {
-        if (a->mode == GR_MODE_TEXT)
-            put_text(a, p[i]);
-        else if (a->mode == GR_MODE_REASONING)
-            put_reasoning(a, p[i]);
-        else
-            put_call(a, p[i]);
-    }
+    if (a->mode == GR_MODE_TEXT)
+        return put_text(a, c);
+    if (a->mode == GR_MODE_CALL)
+        return put_call(a, c);
+    put_reasoning(a, c);
+    return true;
+}
+
+static void put_all(struct gr_answer *a, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n && !a->rc;)
+        i += put(a, p[i]);
 }
 
 /* ---- the interface ---- */
@@ -319,8 +321,8 @@ static void read_prompt(struct gr_answer *a, const char *p, size_t n)
         return;
     }
     a->n_given = mark->n + n - trimmed;
-    put(a, mark->text, mark->n);
-    put(a, p + trimmed, n - trimmed);
+    put_all(a, mark->text, mark->n);
+    put_all(a, p + trimmed, n - trimmed);
 }
 
 static int read_tools(struct gr_answer *a, const char *p, size_t n)
@@ -364,7 +366,7 @@ int gr_answer_push(struct gr_answer *a, const char *p, size_t n)
 {
     if (a->ended)
         return gr_fail(GR_E_INVALID, "the answer has ended");
-    put(a, p, n);
+    put_all(a, p, n);
     flush(a);
     return a->rc;
 }

@@ -70,64 +70,6 @@ static bool is_name(char c)
            (c && strchr("_-./", c));
 }
 
-/* Returns whether an alternative that begins with an element can begin with the byte. */
-static bool may_begin(const char *p, char c)
-{
-    if (p[0] != '%')
-        return false;
-    return p[1] == 'a' ? c == '{' : p[1] == 'j' ? c == '{' || c == '[' : is_name(c);
-}
-
-/* The first of the alternatives that begins with an element which can begin with the byte, or NULL.
- */
-static const char *find_element(const char *alternatives, char c)
-{
-    const char *p = gr_pattern_first(alternatives);
-    while (p && !may_begin(p, c))
-        p = gr_pattern_next(p);
-    return p;
-}
-
-/* Goes on with the alternative that begins with an element, from the bytes of the literal texts
- * [n] on that have turned out not to fit. */
-static int choose_element(struct gr_answer *a, const char *element, const char *literal, size_t n)
-{
-    a->call.at = element;
-    a->call.alternatives = NULL;
-    for (size_t i = 0; i < n; i++)
-        if (gr_call_put(a, literal[i]))
-            return -1;
-    return 2;
-}
-
-/* Decides between alternatives by a byte: 2: one is chosen and reads the byte itself; otherwise as
- * gr_call_put. */
-static int choose(struct gr_answer *a, char c)
-{
-    struct gr_call *k = &a->call;
-    unsigned alive = 0, bit = 1;
-    const char *one = NULL, *before = NULL;
-    for (const char *p = gr_pattern_first(k->alternatives); p; p = gr_pattern_next(p), bit <<= 1) {
-        bool fitted = !k->n_literal || (k->alive & bit);
-        if (fitted && c != '%' && p[k->n_literal] == c)
-            alive |= bit, one = p;
-        if (k->n_literal && fitted)
-            before = p;
-    }
-    const char *element = find_element(k->alternatives, before ? *before : c);
-    if (!alive)
-        return element ? choose_element(a, element, before, k->n_literal) : -1;
-    k->n_literal++;
-    k->alive = alive;
-    if (alive & (alive - 1))
-        return 0;
-    if (element && one[k->n_literal] != '%')
-        return 0;
-    k->at = one + k->n_literal;
-    k->alternatives = NULL;
-    return settle(a);
-}
-
 /* ---- elements ---- */
 
 /* Strips what the kind of a name has around it. */
@@ -260,7 +202,8 @@ static int put_python(struct gr_answer *a, char c)
     return keep(a, &k->value, c) ? 0 : -1;
 }
 
-/* Lets the element at `at` have a byte: as choose. */
+/* Lets the element at `at` have a byte: 2: the byte is for what follows; otherwise as gr_call_put.
+ */
 static int put_element(struct gr_answer *a, char c)
 {
     struct gr_call *k = &a->call;
@@ -287,6 +230,66 @@ static int put_element(struct gr_answer *a, char c)
     default:
         return put_name(a, kind, c);
     }
+}
+
+/* ---- alternatives ---- */
+
+/* Returns whether an alternative that begins with an element can begin with the byte. */
+static bool may_begin(const char *p, char c)
+{
+    if (p[0] != '%')
+        return false;
+    return p[1] == 'a' ? c == '{' : p[1] == 'j' ? c == '{' || c == '[' : is_name(c);
+}
+
+/* The first of the alternatives that begins with an element which can begin with the byte, or NULL.
+ */
+static const char *find_element(const char *alternatives, char c)
+{
+    const char *p = gr_pattern_first(alternatives);
+    while (p && !may_begin(p, c))
+        p = gr_pattern_next(p);
+    return p;
+}
+
+/* Goes on with the alternative that begins with an element, from the bytes of the literal texts
+ * [n] on that have turned out not to fit. */
+static int choose_element(struct gr_answer *a, const char *element, const char *literal, size_t n)
+{
+    a->call.at = element;
+    a->call.alternatives = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (put_element(a, literal[i]))
+            return -1;
+    return 2;
+}
+
+/* Decides between alternatives by a byte: 2: one is chosen and reads the byte itself; otherwise as
+ * gr_call_put. */
+static int choose(struct gr_answer *a, char c)
+{
+    struct gr_call *k = &a->call;
+    unsigned alive = 0, bit = 1;
+    const char *one = NULL, *before = NULL;
+    for (const char *p = gr_pattern_first(k->alternatives); p; p = gr_pattern_next(p), bit <<= 1) {
+        bool fitted = !k->n_literal || (k->alive & bit);
+        if (fitted && c != '%' && p[k->n_literal] == c)
+            alive |= bit, one = p;
+        if (k->n_literal && fitted)
+            before = p;
+    }
+    const char *element = find_element(k->alternatives, before ? *before : c);
+    if (!alive)
+        return element ? choose_element(a, element, before, k->n_literal) : -1;
+    k->n_literal++;
+    k->alive = alive;
+    if (alive & (alive - 1))
+        return 0;
+    if (element && one[k->n_literal] != '%')
+        return 0;
+    k->at = one + k->n_literal;
+    k->alternatives = NULL;
+    return settle(a);
 }
 
 int gr_call_put(struct gr_answer *a, char c)

@@ -62,16 +62,21 @@ static void add_literal(struct writer *w, uint32_t seq, const char *p, size_t n)
 
 /* ---- arguments ---- */
 
+static int append(const char *p, size_t n, void *text)
+{
+    return gr_vec_append(text, p, n, 1);
+}
+
 /* The rule of a JSON schema. */
 static uint32_t schema_rule(struct writer *w, json_t *schema)
 {
     uint32_t rule = (uint32_t)w->r->rules.n; /* gr_schema_read makes its root first */
-    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text)
+    struct gr_vec text = {0};
+    if (json_dump_callback(schema, append, &text, JSON_COMPACT | JSON_ENCODE_ANY))
         fail(w, gr_fail(GR_E_NOMEM_HOST, "tools: out of host memory"));
     if (!w->r->rc)
-        fail(w, gr_schema_read(w->r, text, strlen(text)));
-    free(text);
+        fail(w, gr_schema_read(w->r, text.data, text.n));
+    gr_vec_fini(&text);
     return rule;
 }
 

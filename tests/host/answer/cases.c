@@ -174,7 +174,7 @@ Test(answer, lists_and_names)
          "call0(f,)arguments0({\"a\": 1})done0"},
         {"functionary-v3.2", "<|end_header_id|>\n\n>>>", "all\nHello>>>f\n{\"a\": 1}>>>all_of\n{}",
          "text(Hello)call0(f,)arguments0({\"a\": 1})done0call1(all_of,)arguments1({})done1"},
-        {"granite", NULL, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]",
+        {"granite3", NULL, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]",
          "call0(f,)arguments0({})done0"},
         {"kimi-k2", NULL,
          "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"

@@ -112,7 +112,7 @@ static const struct family {
      "<|tool_call_argument_begin|>{{ c.arguments|tojson }}<|tool_call_end|>{% endfor "
      "%}<|tool_calls_section_end|>",
      false, false, true},
-    {"granite",
+    {"granite3",
      "{{ text }}<|tool_call|>[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": "
      "{{ c.arguments|tojson }}}"
      "{{ '' if loop.last else ', ' }}{% endfor %}]",
@@ -176,6 +176,7 @@ static void random_string(struct gr_rng *rng, char *to, size_t n)
     }
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion) */
 static json_t *random_value(struct gr_rng *rng, int depth)
 {
     char text[256], key[256];
@@ -385,7 +386,7 @@ static void damage(struct gr_rng *rng, char *p, size_t *n)
  * blocks are in the text. */
 Test(roundtrip, damaged_calls_lose_nothing, .timeout = 60)
 {
-    static const char *const whole[] = {"hermes",           "glm",       "llama3", "granite",
+    static const char *const whole[] = {"hermes",           "glm",       "llama3", "granite3",
                                         "functionary-v3.1", "command-r", "json",   "mistral"};
     int n_text = 0, n_done = 0;
     for (int k = 0; k < N_FAMILY; k++) {
