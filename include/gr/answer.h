@@ -8,7 +8,9 @@
  * gr_text_piece); tokens that end the generation (gr_text_is_eog) are not fed.
  *
  * Held back is only what may still become a mark, with the blanks before it, and a call until its
- * name is known and its arguments begin. Time and memory are linear in the length of the answer. */
+ * name is known and its arguments begin; arguments in other notations than JSON come one by one, as
+ * JSON. Marks around texts and calls are dropped. Time and memory are linear in the length of the
+ * answer. */
 #ifndef GR_ANSWER_H
 #define GR_ANSWER_H
 
