@@ -175,6 +175,9 @@ static int run_line(int argc, char **argv)
         return GR_EXIT_USAGE;
     if (c == &gr_commands[GR_CMD_completion] && argc > 2 && !strcmp(argv[2], "words"))
         return gr_complete_words(argc - 3, argv + 3);
+    if (c == &gr_commands[GR_CMD_run] && argc > skip &&
+        gr_options_are_chat(argc - skip, argv + skip))
+        c = &gr_commands[GR_CMD_chat];
     int rc = gr_options_parse(&o, (enum gr_command)(c - gr_commands), argc > skip ? argc - skip : 0,
                               argv + skip);
     o.words = argv + skip, o.n_words = argc > skip ? argc - skip : 0;

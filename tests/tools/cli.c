@@ -50,7 +50,7 @@ Test(cli, help_fits_the_screen)
     static const char *const topics[] = {"all",    "text",   "sampling", "memory", "rope",
                                          "output", "absent", "run",      "bench"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
-        expect_screen(GPURUN(NULL, "help", topics[i]), 450);
+        expect_screen(GPURUN(NULL, "help", topics[i]), 500);
     expect_screen(GPURUN(NULL, "help", "quantize"), 100);
     expect_screen(GPURUN(NULL, "tokenize", "--help"), 60);
     expect_exit(GPURUN(NULL, "help", "samplin"), 2, "no help on 'samplin': did you mean sampling");
@@ -64,7 +64,7 @@ Test(cli, help_on_a_flag)
                                "  values     -1000 to 1000\n"
                                "  default    0.8\n"
                                "  variables  GPURUN_TEMP, LLAMA_ARG_TEMP\n"
-                               "  commands   run, profile\n";
+                               "  commands   run, chat, profile\n";
     cr_expect_str_eq(GPURUN(NULL, "help", "--temp").out, temp);
     cr_expect_str_eq(GPURUN(NULL, "help", "temperature").out, temp);
     cr_expect_str_eq(GPURUN(NULL, "help", "--temp=1").out, temp);

@@ -38,6 +38,8 @@ static int check_pairs(const struct gr_options *o)
         {o->prompt && o->from_stdin, "-p", "--stdin", "both give the text"},
         {GIVEN(chat_template) && GIVEN(chat_template_file), "--chat-template",
          "--chat-template-file", "both give the template"},
+        {o->system_prompt && o->system_prompt_file, "-sys", "-sysf",
+         "both give the system message"},
         {o->file && o->from_stdin, "-f", "--stdin", "both give the text"},
         {fabsf(o->rope_scale * o->rope_freq_scale - 1) > 1e-3f, "--rope-scale", "--rope-freq-scale",
          "are each other's inverse, and these two are not"},

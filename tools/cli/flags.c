@@ -21,7 +21,9 @@ const struct gr_command_spec gr_commands[] = {
     {NULL, NULL, 0, 0, ALONE, NULL},
 };
 
-#define RUN (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile has the flags of run */
+#define CHAT (1u << GR_CMD_chat)
+#define ONCE (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile has the flags of run */
+#define RUN (ONCE | CHAT)                              /* flags of both */
 #define TOKENIZE (1u << GR_CMD_tokenize)
 #define TEMPLATE (1u << GR_CMD_template)
 #define EMBED (1u << GR_CMD_embed)

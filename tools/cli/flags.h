@@ -186,6 +186,9 @@ bool gr_flag_has_no(const struct gr_flag *f);
  * with the error printed. gr_options_fini frees it in both cases. */
 int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, char **argv);
 void gr_options_fini(struct gr_options *o);
+/* Returns whether words of gpurun run are a chat's: by -cnv, or a flag that only chat has, unless
+ * -no-cnv is among them. */
+bool gr_options_are_chat(int argc, char **argv);
 /* Checks that a model file can be read (NULL: the built-in model). 0 or an exit code, after
  * printing the error. */
 int gr_model_is_there(const char *path);

@@ -45,3 +45,8 @@ bool gr_interrupted(void)
 {
     return interrupts > 0;
 }
+
+void gr_forget_interrupts(void)
+{
+    interrupts = 0;
+}

@@ -11,5 +11,7 @@ void gr_catch_interrupts(struct gr_session *a, struct gr_session *b);
 void gr_release_interrupts(void);
 /* Returns whether there was an interrupt. */
 bool gr_interrupted(void);
+/* Forgets it, for a command that goes on after one. */
+void gr_forget_interrupts(void);
 
 #endif

@@ -410,11 +410,12 @@ static int take_threads(struct gr_options *o)
 static int check_arguments(struct gr_options *o, const char *model)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];
-    bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize ||
-                       o->command == GR_CMD_template || o->command == GR_CMD_embed ||
-                       o->command == GR_CMD_inspect || o->command == GR_CMD_fit ||
-                       o->command == GR_CMD_profile || o->command == GR_CMD_perplexity ||
-                       o->command == GR_CMD_imatrix || o->command == GR_CMD_diff;
+    bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_chat ||
+                       o->command == GR_CMD_tokenize || o->command == GR_CMD_template ||
+                       o->command == GR_CMD_embed || o->command == GR_CMD_inspect ||
+                       o->command == GR_CMD_fit || o->command == GR_CMD_profile ||
+                       o->command == GR_CMD_perplexity || o->command == GR_CMD_imatrix ||
+                       o->command == GR_CMD_diff;
     if (o->n_args < c->least && !o->help) {
         gr_say_error("usage: gpurun %s %s", c->name, c->args);
         return GR_EXIT_USAGE;
@@ -424,6 +425,28 @@ static int check_arguments(struct gr_options *o, const char *model)
              : o->command == GR_CMD_quantize && o->n_args == 4 ? take_threads(o)
                                                                : 0;
     return rc || o->help || o->command == GR_CMD_bench ? rc : check_model(o->model);
+}
+
+bool gr_options_are_chat(int argc, char **argv)
+{
+    struct gr_options o = {.command = GR_CMD_chat};
+    int found = -1;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *arg = argv[i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+        bool off = false;
+        const struct gr_flag *f =
+            *arg == '-' && arg[1]
+                ? flag_named(&o, arg, equals ? (size_t)(equals - arg) : strlen(arg), &off)
+                : NULL;
+        if (!f || f->kind >= GR_FLAG_ABSENT)
+            continue;
+        const char *text = take_value(&o, f, equals ? equals + 1 : NULL, argc, argv, &i);
+        if (f->offset == offsetof(struct gr_options, conversation))
+            found = text && !strcmp(on_or_off(text, off), "on");
+        else if (found < 0 && f->kind < GR_FLAG_NOOP && !(f->commands & 1u << GR_CMD_run))
+            found = 1;
+    }
+    return found > 0;
 }
 
 int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, char **argv)
@@ -443,7 +466,7 @@ int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, ch
         else
             rc = unexpected(o, argv[i]);
     }
-    if (!rc && (command == GR_CMD_run || command == GR_CMD_profile))
+    if (!rc && (command == GR_CMD_run || command == GR_CMD_chat || command == GR_CMD_profile))
         rc = take_words(o);
     if (!rc && !o->help)
         rc = gr_options_check(o);

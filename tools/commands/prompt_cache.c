@@ -17,7 +17,7 @@ struct note {
 void gr_prompt_cache_add(struct gr_prompt_cache *c, const int32_t *ids, int32_t n)
 {
     size_t need = c->n + (size_t)n;
-    if (!c->path || c->lost)
+    if ((!c->path && !c->record) || c->lost)
         return;
     if (need > c->cap) {
         int32_t *grown = realloc(c->token, 2 * need * sizeof *grown);
@@ -33,8 +33,16 @@ void gr_prompt_cache_add(struct gr_prompt_cache *c, const int32_t *ids, int32_t 
 
 void gr_prompt_cache_drop(struct gr_prompt_cache *c, int32_t n)
 {
-    if (c->path && !c->lost)
+    if ((c->path || c->record) && !c->lost)
         c->n -= (size_t)n;
+}
+
+void gr_prompt_cache_shift(struct gr_prompt_cache *c, int32_t keep, int32_t n)
+{
+    if (!c->record)
+        c->lost = true;
+    else if (n > 0)
+        c->n_dropped += n, c->hole = keep;
 }
 
 void gr_prompt_cache_fini(struct gr_prompt_cache *c)
@@ -82,8 +90,9 @@ static bool cut(const struct gr_prompt_cache *c, struct gr_session *s, const str
 {
     int64_t merged = (int64_t)note->n_token - (gr_kv_seq_pos_max(s, 0) + 1);
     int64_t pos = (int64_t)keep - merged;
-    if (!keep || merged != taken(&note->se) || pos < note->se.i ||
-        gr_kv_seq_rm(s, 0, (int32_t)pos, -1))
+    if (!keep || merged != taken(&note->se) + c->n_dropped || pos < note->se.i ||
+        (c->n_dropped && pos < c->hole) ||
+        (keep < note->n_token && gr_kv_seq_rm(s, 0, (int32_t)pos, -1)))
         return false;
     if (se->n > 1 && gr_kv_seq_pos_min(s, 0) > 0)
         return false;
@@ -140,6 +149,58 @@ int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const 
     if (!rc)
         gr_say("prompt cache: %zu of %zu tokens from %s", *n_read, n_prompt, c->path);
     return rc;
+}
+
+/* ---- recorded sessions ---- */
+
+void gr_prompt_cache_clear(struct gr_prompt_cache *c, struct gr_session *s,
+                           struct gr_self_extend *se, int32_t *n_past)
+{
+    gr_kv_clear(s);
+    c->n = 0, c->n_dropped = 0, c->lost = false;
+    se->i = 0, *n_past = 0;
+}
+
+void gr_prompt_cache_reuse(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
+                           size_t n_prompt, struct gr_self_extend *se, int32_t *n_past,
+                           size_t *n_read)
+{
+    struct note note = {VERSION, (uint32_t)c->n, *se};
+    size_t same = 0;
+    while (same < c->n && same + 1 < n_prompt && c->token[same] == prompt[same])
+        same++;
+    if (!c->lost && cut(c, s, &note, se, same)) {
+        c->n = *n_read = same;
+        *n_past = gr_kv_seq_pos_max(s, 0) + 1;
+    } else {
+        gr_prompt_cache_clear(c, s, se, n_past);
+        *n_read = 0;
+    }
+}
+
+bool gr_prompt_cache_restore(struct gr_prompt_cache *c, struct gr_session *s, const char *path,
+                             struct gr_self_extend *se, int32_t *n_past)
+{
+    void *data = NULL;
+    size_t n = 0;
+    struct note note;
+    gr_prompt_cache_clear(c, s, se, n_past);
+    int status = gr_state_load_file(s, 0, path, &data, &n);
+    const int32_t *token = status ? NULL : tokens_of(data, n, &note);
+    bool whole = token && note.se.n == se->n && note.se.w == se->w &&
+                 note.n_token - taken(&note.se) == gr_kv_seq_pos_max(s, 0) + 1;
+    if (whole) {
+        gr_prompt_cache_add(c, token, (int32_t)note.n_token);
+        *se = note.se, *n_past = gr_kv_seq_pos_max(s, 0) + 1;
+    } else {
+        gr_say_warning("%s: %s; the text is computed again", path,
+                       status  ? gr_error_message()
+                       : token ? "other factors of Self-Extend, or not the state of its tokens"
+                               : "a state without the tokens of a text");
+        gr_prompt_cache_clear(c, s, se, n_past);
+    }
+    gr_state_free(data);
+    return whole;
 }
 
 /* ---- saving ---- */

@@ -82,16 +82,16 @@ static void say_plan(const struct run *r, const struct gr_session_params *p)
     if (p->n_threads > 0)
         snprintf(threads, sizeof threads, "%d thread%s", p->n_threads,
                  p->n_threads == 1 ? "" : "s");
-    gr_say("run: %s, %s (%s), context %d (K %s, V %s)%s, batch %u / %u", where, threads,
-           gr_cpu_instructions(r->o->cpu_level), r->n_ctx, r->o->cache_type_k, r->o->cache_type_v,
-           gr_length_summary(&r->length, group), p->n_batch, p->n_ubatch);
+    gr_say("%s: %s, %s (%s), context %d (K %s, V %s)%s, batch %u / %u", r->chat ? "chat" : "run",
+           where, threads, gr_cpu_instructions(r->o->cpu_level), r->n_ctx, r->o->cache_type_k,
+           r->o->cache_type_v, gr_length_summary(&r->length, group), p->n_batch, p->n_ubatch);
 }
 
 /* Returns the number of tokens that a context shift keeps: --keep, and BOS. */
 static int32_t shift_keep(const struct run *r)
 {
     int32_t keep = r->o->keep < 0 ? (int32_t)r->n_prompt : r->o->keep;
-    bool begun = r->prompt[0] == gr_text_bos(r->model);
+    bool begun = r->n_prompt && r->prompt[0] == gr_text_bos(r->model);
     return keep < INT32_MAX && begun ? keep + 1 : keep;
 }
 
@@ -124,13 +124,13 @@ static void hint_at_template(const struct run *r)
 {
     int32_t *id = NULL;
     size_t n = 0;
-    bool plain = r->info.has_template && !gr_text_tokenize(r->model, "", 0, true, true, &id, &n) &&
+    bool plain = !r->chat && r->info.has_template &&
+                 !gr_text_tokenize(r->model, "", 0, true, true, &id, &n) &&
                  count_control(r, r->prompt, r->n_prompt) <= count_control(r, id, n);
     if (plain)
         gr_say(
             "the model has a chat template, which run does not apply: the prompt is continued as "
-            "it is; for an answer, give what gpurun template --messages FILE.json prints as the "
-            "prompt");
+            "it is; gpurun chat, or -cnv, has it answered");
     gr_free_ids(id);
 }
 
@@ -157,6 +157,7 @@ static int open_session(struct run *r)
         rc = gr_length_admit(&r->length, &p);
     if (rc)
         return rc;
+    r->params = p;
     gr_length_warn(&r->length, &p);
     rc = gr_session_open(&r->session, r->model, &p);
     if (!rc)
@@ -181,7 +182,7 @@ static int open_model(struct run *r)
     if (r->o->dry_run && r->o->ctx_size >= 0)
         return 0;
     rc = gr_open_grammar(r->o, r->model, &r->grammar);
-    return rc ? rc : tokenize_prompt(r);
+    return rc || r->chat ? rc : tokenize_prompt(r);
 }
 
 /* --dry-run: prints the size of the cache without opening a session. */
@@ -241,8 +242,10 @@ int gr_run_warm_up(struct run *r)
 /* Drops the older half of what follows the first tokens that are kept. */
 static int shift_context(struct run *r)
 {
-    r->cache.lost = true;
-    return gr_context_shift(r->session, 0, shift_keep(r), 0, &r->n_past);
+    int32_t before = r->n_past, keep = shift_keep(r);
+    int rc = gr_context_shift(r->session, 0, keep, 0, &r->n_past);
+    gr_prompt_cache_shift(&r->cache, keep, before - r->n_past);
+    return rc;
 }
 
 /* Makes room for at least one more token, with --context-shift; *room receives the number of free
@@ -421,7 +424,7 @@ static int prepare(struct run *r)
         rc = gr_run_open_drafts(r);
     if (rc)
         return rc;
-    if (r->o->verbose_prompt)
+    if (r->o->verbose_prompt && !r->chat)
         gr_run_list_prompt(r);
     rc = read_profile_steps(r);
     if (rc)
@@ -509,6 +512,58 @@ static int write_text(struct run *r)
     return rc ? rc : gr_interrupted() ? GR_EXIT_INTERRUPTED : saved;
 }
 
+/* Refuses two ways to move positions together. */
+static int check_positions(const struct gr_options *o)
+{
+    if (o->context_shift <= 0 || o->grp_attn_n == 1 || gr_length_mode(o) != GR_SELF_EXTEND_CLASSIC)
+        return 0;
+    gr_say_error("--context-shift and -gan both move positions: leave one out, or use "
+                 "--grp-attn-mode window");
+    return GR_EXIT_USAGE;
+}
+
+int gr_run_open(struct run *r)
+{
+    int rc = check_positions(r->o);
+    return rc ? rc : prepare(r);
+}
+
+int gr_run_answer(struct run *r)
+{
+    int saved = 0;
+    r->n_gen = 0, r->first_s = r->gen_s = 0;
+    r->stop = STOP_LENGTH, r->stops.found = -1;
+    gr_sampler_free(&r->sampler);
+    r->seed = gr_run_seed(r->o);
+    if (r->grammar)
+        gr_grammar_state_reset(r->grammar);
+    int rc = gr_run_open_sampler(r);
+    if (rc)
+        return rc;
+    rc = run_text(r, &saved);
+    int flushed = gr_run_end_text(r);
+    rc = rc ? rc : flushed;
+    if (rc || gr_interrupted())
+        r->stop = rc ? STOP_ERROR : STOP_INTERRUPTED;
+    return rc;
+}
+
+void gr_run_close(struct run *r)
+{
+    gr_catch_interrupts(NULL, NULL);
+    gr_run_close_stream(r);
+    gr_run_close_drafts(r);
+    gr_sampler_free(&r->sampler);
+    gr_grammar_state_free(&r->grammar);
+    (void)gr_trace_end(&r->trace);
+    gr_session_close(&r->session);
+    gr_prompt_cache_fini(&r->cache);
+    gr_free_ids(r->prompt);
+    gr_model_close(&r->model);
+    free(r->text);
+    free(r->json);
+}
+
 int gr_tool_run(const struct gr_options *o)
 {
     struct run r = {
@@ -520,12 +575,9 @@ int gr_tool_run(const struct gr_options *o)
                      "--prompt-cache FILE");
         return GR_EXIT_USAGE;
     }
-    if (o->context_shift > 0 && o->grp_attn_n != 1 && gr_length_mode(o) == GR_SELF_EXTEND_CLASSIC) {
-        gr_say_error("--context-shift and -gan both move positions: leave one out, or use "
-                     "--grp-attn-mode window");
-        return GR_EXIT_USAGE;
-    }
-    int rc = read_prompt(&r);
+    int rc = check_positions(o);
+    if (!rc)
+        rc = read_prompt(&r);
     if (!rc && o->dry_run) {
         rc = print_size(&r);
     } else if (!rc) {
@@ -533,17 +585,6 @@ int gr_tool_run(const struct gr_options *o)
         if (!rc)
             rc = write_text(&r);
     }
-    gr_catch_interrupts(NULL, NULL);
-    gr_run_close_stream(&r);
-    gr_run_close_drafts(&r);
-    gr_sampler_free(&r.sampler);
-    gr_grammar_state_free(&r.grammar);
-    (void)gr_trace_end(&r.trace);
-    gr_session_close(&r.session);
-    gr_prompt_cache_fini(&r.cache);
-    gr_free_ids(r.prompt);
-    gr_model_close(&r.model);
-    free(r.text);
-    free(r.json);
+    gr_run_close(&r);
     return rc;
 }

@@ -25,11 +25,17 @@ struct run {
     struct gr_draft *draft;           /* NULL: tokens are decoded one by one */
     struct gr_model *draft_model;
     struct gr_session *draft_session;
+    bool chat;    /* the prompts of a chat come turn by turn (gr_run_answer) */
+    int32_t turn; /* of a chat, from 1; 0: none yet */
+    int (*put)(void *user, const char *p, size_t n); /* takes the text and returns 0 or an exit
+                                                        code; NULL: it is written */
+    void *put_user;
     bool drawn; /* a GPU has drawn the token after the last batch */
     struct run_stops stops;
-    struct gr_text_stream *stream; /* the text of its tokens, up to a stop string */
-    struct gr_length length;       /* context and Self-Extend */
-    struct gr_self_extend extend;  /* state of Self-Extend's classic mode */
+    struct gr_session_params params; /* of the session */
+    struct gr_text_stream *stream;   /* the text of its tokens, up to a stop string */
+    struct gr_length length;         /* context and Self-Extend */
+    struct gr_self_extend extend;    /* state of Self-Extend's classic mode */
     struct gr_prompt_cache cache;
     struct gr_trace *trace;
     int32_t profile_from, profile_to; /* generated tokens that a profiler records */
@@ -104,6 +110,21 @@ void gr_run_show_prompt(struct run *r);
 void gr_run_list_prompt(const struct run *r);
 /* Prints the summary of the run on stderr. */
 void gr_run_say_summary(const struct run *r);
+/* Returns whether what goes to stdout may have colours. */
+bool gr_run_use_color(const struct gr_options *o);
+/* Opens all that a run needs (`o` is set); with `chat` no prompt is read. Returns 0 or an exit
+ * code, after printing the error. */
+int gr_run_open(struct run *r);
+/* Runs the next prompt of a chat, of which n_read tokens are in the session already, and generates,
+ * with a new sampler. Interrupts end the answer: catch them before. `stop` says why it ended.
+ * Returns 0 or an exit code, after printing the error. */
+int gr_run_answer(struct run *r);
+void gr_run_close(struct run *r);
+/* Prints an answer of a chat as a JSON object on stdout: a message with its reasoning (n 0: none),
+ * the stop and the run's figures, with STOP_ERROR also the last error. Returns as
+ * gr_run_print_json. */
+int gr_run_print_turn(const struct run *r, const char *text, size_t n, const char *reasoning,
+                      size_t n_reasoning);
 /* Prints the text and the run's figures as a JSON object on stdout, with STOP_ERROR also the last
  * error. Returns 0 or an exit code, after printing the error; without enough memory only text and
  * error are printed. */

@@ -19,6 +19,8 @@ static int write_text(struct run *r, const char *p, size_t n)
 {
     if (!n)
         return 0;
+    if (r->put)
+        return r->put(r->put_user, p, n);
     if (!r->collect) {
         gr_out(p, n);
         return 0;
@@ -70,7 +72,7 @@ int gr_run_end_text(struct run *r)
     return take_text(r, rc, p, n, stop);
 }
 
-static bool use_color(const struct gr_options *o)
+bool gr_run_use_color(const struct gr_options *o)
 {
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
     if (strcmp(o->color, "auto") != 0)
@@ -83,7 +85,7 @@ static bool use_color(const struct gr_options *o)
 void gr_run_show_prompt(struct run *r)
 {
     bool continued = !r->info.has_encoder; /* the text of an encoder is not continued */
-    bool color = use_color(r->o), wanted = r->sample || gr_is_terminal(STDOUT_FILENO);
+    bool color = gr_run_use_color(r->o), wanted = r->sample || gr_is_terminal(STDOUT_FILENO);
     wanted = wanted && continued;
     if (r->o->display_prompt >= 0)
         wanted = r->o->display_prompt;
@@ -195,6 +197,49 @@ static char *json_line(const struct run *r)
         return line;
     free(line);
     return NULL;
+}
+
+/* Makes a line of JSON of a chat's answer (free); NULL when there is no memory, or the answer is no
+ * UTF-8. */
+static char *turn_line(const struct run *r, const char *text, size_t n, const char *reasoning,
+                       size_t n_reasoning)
+{
+    gr_json_begin();
+    json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:i, s:{s:i, s:i}, s:I, s:{s:f, s:f, s:f}}",
+                          "role", "assistant", "content", json_stringn(n ? text : "", n), "stop",
+                          stop_name[r->stop], "prompt_tokens", (json_int_t)r->n_read, "kept_tokens",
+                          (json_int_t)r->n_kept, "generated_tokens", r->n_gen, "context", "used",
+                          (int)gr_kv_used(r->session), "size", r->n_ctx, "seed",
+                          (json_int_t)r->seed, "timings", "prompt_tok_s", prompt_speed(r),
+                          "gen_tok_s", rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s);
+    bool whole = o != NULL;
+    if (n_reasoning)
+        whole &= !json_object_set_new(o, "reasoning_content", json_stringn(reasoning, n_reasoning));
+    if (r->stop == STOP_STRING)
+        whole &= !json_object_set_new(
+            o, "stop_string",
+            json_stringn(r->stops.text[r->stops.found], r->stops.n_text[r->stops.found]));
+    if (r->stop == STOP_ERROR)
+        whole &= !json_object_set_new(o, "error", json_string(gr_say_last_error()));
+    char *line = whole ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(o);
+    return line;
+}
+
+int gr_run_print_turn(const struct run *r, const char *text, size_t n, const char *reasoning,
+                      size_t n_reasoning)
+{
+    char *line = turn_line(r, text, n, reasoning, n_reasoning);
+    if (!line && !gr_json_starved()) {
+        gr_say_error("the answer is no UTF-8");
+        return 1;
+    }
+    if (!line)
+        return gr_say_no_memory();
+    gr_out(line, strlen(line));
+    gr_out("\n", 1);
+    free(line);
+    return 0;
 }
 
 /* A JSON string, of n bytes of UTF-8. */

@@ -167,7 +167,7 @@ static struct gr_sampler_params choose_params(struct run *r)
     p.seed = r->seed;
     p.n_vocab = r->info.n_vocab, p.n_ctx = r->n_ctx, p.model = r->model;
     r->temp = p.temp;
-    if (n && r->index <= 1)
+    if (n && r->index <= 1 && !r->turn)
         gr_say(
             "sampling: temperature %g, top-k %d, top-p %g, min-p %g; the model's file sets %d of "
             "the parameters, which flags override",
