@@ -31,7 +31,7 @@ Test(complete, commands_and_arguments)
 {
     cr_expect_str_eq(OFFERED("b"), "bench :gguf ");
     cr_expect_str_eq(OFFERED("per"), "perplexity :gguf ");
-    cr_expect(strstr(OFFERED(""), "run embed tokenize "));
+    cr_expect(strstr(OFFERED(""), "run chat embed tokenize "));
     cr_expect_str_eq(OFFERED("bench", ""), ":gguf ");
     cr_expect_str_eq(OFFERED("bench", "a.gguf", ""), ":gguf ");
     cr_expect_str_eq(OFFERED("bench", "-r", "3", ""), ":gguf ");

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <stdbool.h>
@@ -13,11 +12,15 @@
 #include <unistd.h>
 
 #include "gpurun.h"
+#include "libedit.h"
 #include "say.h"
 
 #define MOST_LINES 1000 /* of the history */
 
 struct gr_edit {
+    const struct gr_libedit *lib; /* NULL: lines are read as the terminal edits them */
+    char *text;                   /* [size] the last line then */
+    size_t size;
     EditLine *line;
     History *history;
     char *path; /* of the history; NULL: it is not kept */
@@ -54,30 +57,31 @@ static char *history_path(void)
 static void load_history(struct gr_edit *e)
 {
     HistEvent ev;
-    history(e->history, &ev, H_SETSIZE, MOST_LINES);
-    history(e->history, &ev, H_SETUNIQUE, 1);
+    e->lib->history(e->history, &ev, H_SETSIZE, MOST_LINES);
+    e->lib->history(e->history, &ev, H_SETUNIQUE, 1);
     e->path = history_path();
     if (!e->path)
         return;
     make_folders(e->path);
-    if (history(e->history, &ev, H_LOAD, e->path) > 2 * MOST_LINES)
-        history(e->history, &ev, H_SAVE, e->path);
+    if (e->lib->history(e->history, &ev, H_LOAD, e->path) > 2 * MOST_LINES)
+        e->lib->history(e->history, &ev, H_SAVE, e->path);
 }
 
 /* Appends a line to the file, as a history of one line, so that several chats may share it. */
 static void keep_line(struct gr_edit *e, const char *line)
 {
     HistEvent ev;
-    History *one = e->path ? history_init() : NULL;
+    History *one = e->path ? e->lib->history_init() : NULL;
     int fd = one ? open(e->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
     FILE *f = fd < 0 ? NULL : fdopen(fd, "a");
-    bool written = f && !fseek(f, 0, SEEK_END) && history(one, &ev, H_SETSIZE, 1) >= 0 &&
-                   history(one, &ev, H_ENTER, line) >= 0 && history(one, &ev, H_SAVE_FP, f) >= 0;
+    bool written = f && !fseek(f, 0, SEEK_END) && e->lib->history(one, &ev, H_SETSIZE, 1) >= 0 &&
+                   e->lib->history(one, &ev, H_ENTER, line) >= 0 &&
+                   e->lib->history(one, &ev, H_SAVE_FP, f) >= 0;
     int error = errno;
     if (f ? fclose(f) : fd >= 0 && close(fd))
         written = false;
     if (one)
-        history_end(one);
+        e->lib->history_end(one);
     if (!e->path || written)
         return;
     gr_say_warning("the history is not kept: %s: %s", e->path, strerror(error));
@@ -90,26 +94,34 @@ static void add_to_history(struct gr_edit *e, const char *line)
     HistEvent ev;
     if (!line[strspn(line, " \t\r\n")])
         return;
-    bool repeated = history(e->history, &ev, H_FIRST) >= 0 && !strcmp(ev.str, line);
-    if (!repeated && history(e->history, &ev, H_ENTER, line) >= 0)
+    bool repeated = e->lib->history(e->history, &ev, H_FIRST) >= 0 && !strcmp(ev.str, line);
+    if (!repeated && e->lib->history(e->history, &ev, H_ENTER, line) >= 0)
         keep_line(e, line);
 }
 
 /* ---- the terminal ---- */
 
+static struct gr_edit *owner_of(EditLine *line)
+{
+    const char *why;
+    const struct gr_libedit *lib = gr_libedit(&why);
+    struct gr_edit *e = NULL;
+    if (lib)
+        lib->el_get(line, EL_CLIENTDATA, &e);
+    return e;
+}
+
 static char *show_prompt(EditLine *line)
 {
     static char empty[1];
-    struct gr_edit *e = NULL;
-    el_get(line, EL_CLIENTDATA, &e);
+    struct gr_edit *e = owner_of(line);
     return e ? (char *)(uintptr_t)e->prompt : empty;
 }
 
 static unsigned char on_interrupt(EditLine *line, int key)
 {
-    struct gr_edit *e = NULL;
+    struct gr_edit *e = owner_of(line);
     (void)key;
-    el_get(line, EL_CLIENTDATA, &e);
     if (e)
         e->interrupted = true;
     return CC_EOF;
@@ -125,27 +137,35 @@ static void choose_locale(void)
 int gr_edit_open(struct gr_edit **out)
 {
     struct gr_edit *e = *out = calloc(1, sizeof *e);
+    const char *why = "";
     if (!e)
         return gr_say_no_memory();
-    choose_locale();
     e->prompt = "";
-    e->history = history_init();
-    e->line = e->history ? el_init("gpurun", stdin, stdout, stderr) : NULL;
+    e->lib = gr_libedit(&why);
+    if (!e->lib) {
+        gr_say_warning("lines have no history and little editing without libedit (Debian: "
+                       "libedit2): %s",
+                       why);
+        return 0;
+    }
+    choose_locale();
+    e->history = e->lib->history_init();
+    e->line = e->history ? e->lib->el_init("gpurun", stdin, stdout, stderr) : NULL;
     if (!e->line) {
         gr_edit_close(out);
         return gr_say_no_memory();
     }
-    el_set(e->line, EL_CLIENTDATA, e);
-    el_set(e->line, EL_PROMPT, show_prompt);
-    el_set(e->line, EL_EDITOR, "emacs");
-    el_set(e->line, EL_SIGNAL, 1);
-    el_set(e->line, EL_HIST, history, e->history);
-    el_set(e->line, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    el_source(e->line, NULL); /* ~/.editrc */
+    e->lib->el_set(e->line, EL_CLIENTDATA, e);
+    e->lib->el_set(e->line, EL_PROMPT, show_prompt);
+    e->lib->el_set(e->line, EL_EDITOR, "emacs");
+    e->lib->el_set(e->line, EL_SIGNAL, 1);
+    e->lib->el_set(e->line, EL_HIST, e->lib->history, e->history);
+    e->lib->el_set(e->line, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    e->lib->el_source(e->line, NULL); /* ~/.editrc */
     /* Ctrl-C is a key while a line is edited, so that it leaves in good order. */
-    el_set(e->line, EL_ADDFN, "gr-interrupt", "leave the line", on_interrupt);
-    el_set(e->line, EL_SETTY, "-d", "-isig", NULL);
-    el_set(e->line, EL_BIND, "^C", "gr-interrupt", NULL);
+    e->lib->el_set(e->line, EL_ADDFN, "gr-interrupt", "leave the line", on_interrupt);
+    e->lib->el_set(e->line, EL_SETTY, "-d", "-isig", NULL);
+    e->lib->el_set(e->line, EL_BIND, "^C", "gr-interrupt", NULL);
     load_history(e);
     return 0;
 }
@@ -155,12 +175,26 @@ void gr_edit_close(struct gr_edit **e)
     if (!*e)
         return;
     if ((*e)->line)
-        el_end((*e)->line);
+        (*e)->lib->el_end((*e)->line);
     if ((*e)->history)
-        history_end((*e)->history);
+        (*e)->lib->history_end((*e)->history);
+    free((*e)->text);
     free((*e)->path);
     free(*e);
     *e = NULL;
+}
+
+/* Reads a line without libedit. */
+static enum gr_edit_result read_plain(struct gr_edit *e, const char **line, size_t *n)
+{
+    gr_out(e->prompt, strlen(e->prompt));
+    ssize_t count = getline(&e->text, &e->size, stdin);
+    if (count <= 0)
+        return GR_EDIT_END;
+    *n = (size_t)count - (e->text[count - 1] == '\n');
+    e->text[*n] = 0;
+    *line = e->text;
+    return GR_EDIT_LINE;
 }
 
 enum gr_edit_result gr_edit_line(struct gr_edit *e, const char *prompt, const char **line,
@@ -168,9 +202,12 @@ enum gr_edit_result gr_edit_line(struct gr_edit *e, const char *prompt, const ch
 {
     int count = 0;
     e->prompt = prompt, e->interrupted = false;
-    const char *text = el_gets(e->line, &count);
+    if (!e->lib)
+        return read_plain(e, line, n);
+    e->lib->el_set(e->line, EL_PREP_TERM, 1); /* before the prompt: a key may follow it at once */
+    const char *text = e->lib->el_gets(e->line, &count);
     if (e->interrupted) {
-        const LineInfo *typed = el_line(e->line);
+        const LineInfo *typed = e->lib->el_line(e->line);
         *line = "", *n = (size_t)(typed->lastchar - typed->buffer);
         return GR_EDIT_INTERRUPT;
     }
