@@ -6,7 +6,6 @@
 
 #include "gguf/gguf.h"
 #include "tiny.h"
-#include "tools/commands/think.h"
 
 #define TEMPLATE                                                                                   \
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"                           \
@@ -148,6 +147,21 @@ Test(chat_turns, plain_answers_are_lines, .timeout = 60)
     cr_expect_str_eq(o.out, "yes\n", "a pipe has no commands");
 }
 
+/* Drafts change the speed alone, in each turn anew. */
+Test(chat_turns, answers_with_drafts, .timeout = 60)
+{
+#define DRAFTED(...) GPURUN(lines, CHAT, "--temp", "0", "-n", "24", "-c", "1024", "-q", __VA_ARGS__)
+    struct outcome plain = DRAFTED("--no-spec-adaptive"),
+                   text = DRAFTED("--no-spec-adaptive", "--spec-type", "ngram",
+                                  "--spec-ngram-size-n", "2"),
+                   model = DRAFTED("--no-spec-adaptive", "-md",
+                                   GR_SOURCE_DIR "/tools/default-model.gguf", "--draft-max", "4");
+    expect_exit(plain, 0, "");
+    cr_expect_str_eq(text.out, plain.out);
+    cr_expect_str_eq(model.out, plain.out);
+    cr_expect(!*text.err && !*model.err, "%s%s", text.err, model.err);
+}
+
 /* ---- reasoning ---- */
 
 #define THOUGHT "root ::= \"<think>hm</think>\\n\\nok\""
@@ -178,56 +192,29 @@ Test(chat_turns, reasoning_is_apart, .timeout = 60)
                  "ok", "hm");
 }
 
-struct parts {
-    char answer[64], reasoning[64];
-};
-
-static int take(void *user, bool reasoning, const char *p, size_t n)
+/* Tool calls are told from the text where the template knows them. */
+Test(chat_turns, calls_are_apart, .timeout = 60)
 {
-    struct parts *parts = user;
-    strncat(reasoning ? parts->reasoning : parts->answer, p, n);
-    return 0;
-}
-
-/* The parts do not depend on where the text is cut. */
-Test(chat_turns, reasoning_in_pieces)
-{
-    static const struct {
-        const char *text, *answer, *reasoning;
-        bool opened;
-    } cases[] = {
-        {"<think>a<b</think> c", "c", "a<b", false},
-        {" \n<think>\na<</think></think>b", "</think>b", "\na<", false},
-        {"<thin>a", "<thin>a", "", false},
-        {" \n<thin>a", " \n<thin>a", "", false},
-        {" \n", " \n", "", false},
-        {"                  <think>a", "                  <think>a", "", false},
-        {"a<think>b</think>", "a<think>b</think>", "", false},
-        {"a</thi</think>b<think>", "b<think>", "a</thi", true},
-        {"abc</thin", "", "abc</thin", true},
-        {"<thi", "<thi", "", false},
-        {"<think>", "", "", false},
-        {"", "", "", true},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        size_t n = strlen(cases[i].text);
-        for (size_t a = 0; a <= n; a++) {
-            for (size_t b = a; b <= n; b++) {
-                struct parts parts = {"", ""};
-                struct gr_think t = {.fn = take, .user = &parts};
-                gr_think_begin(&t, cases[i].opened);
-                cr_expect(!gr_think_push(&t, cases[i].text, a) &&
-                          !gr_think_push(&t, cases[i].text + a, b - a) &&
-                          !gr_think_push(&t, cases[i].text + b, n - b) && !gr_think_end(&t));
-                cr_expect(!strcmp(parts.answer, cases[i].answer) &&
-                              !strcmp(parts.reasoning, cases[i].reasoning),
-                          "%s at %zu, %zu: '%s', '%s'", cases[i].text, a, b, parts.answer,
-                          parts.reasoning);
-            }
-        }
-    }
-    cr_expect(gr_think_is_opened("a<think>\n\n", 10) && !gr_think_is_opened("<think>a", 8) &&
-              !gr_think_is_opened("think>", 6));
+#define CALLED                                                                                     \
+    "root ::= \"<think>hm</think>ok\\n<tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": " \
+    "{\\\"a\\\": 1}}\\n</tool_call>\""
+#define CALLING                                                                                    \
+    "chat", "-t", "1", "--chat-template", TEMPLATE "{# <tool_call> #}", "--grammar", CALLED
+    struct outcome o = GPURUN("a\n", CALLING, "--json");
+    expect_parts(o, "ok", "hm");
+    json_t *turns = turns_of(o),
+           *call = json_array_get(json_object_get(json_array_get(turns, 0), "tool_calls"), 0);
+    const char *name = NULL;
+    int a = 0;
+    cr_assert_eq(
+        json_unpack(call, "{s:{s:s, s:{s:i}}}", "function", "name", &name, "arguments", "a", &a), 0,
+        "%s", o.out);
+    cr_expect(!strcmp(name, "f") && a == 1, "%s", o.out);
+    json_decref(turns);
+    o = GPURUN("a\n", CALLING);
+    cr_expect_str_eq(o.out, "ok\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n");
+    o = GPURUN("a\n", CHAT, "--grammar", CALLED);
+    cr_expect(strstr(o.out, "ok\n<tool_call>"), "the template knows no calls: %s", o.out);
 }
 
 /* ---- lengths ---- */

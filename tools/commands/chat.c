@@ -253,7 +253,8 @@ static int open_chat(struct chat *c)
         rc = gr_status_exit(GR_E_UNSUPPORTED);
     }
     if (!rc)
-        rc = gr_open_template(&c->o, r->model, &c->template);
+        rc = gr_open_template(&c->o, r->model, &c->template, &c->format);
+    r->marks = !c->raw && !rc && strcmp(c->format, "plain") != 0;
     bool typed = !c->o.json && isatty(STDIN_FILENO) && gr_is_terminal(STDOUT_FILENO);
     if (!rc && typed)
         rc = gr_edit_open(&c->edit);
@@ -279,7 +280,9 @@ static void close_chat(struct chat *c)
     gr_template_free(&c->template);
     gr_run_close(&c->run);
     json_decref(c->messages);
+    gr_chat_drop_answer(c);
     gr_chat_drop_text(&c->answer);
+    gr_chat_drop_text(&c->arguments);
     gr_chat_drop_text(&c->reasoning);
     gr_chat_drop_text(&c->read);
     while (c->n_kept > 0)

@@ -5,7 +5,6 @@
 #include <jansson.h>
 
 #include "run.h"
-#include "think.h"
 #include "tools/cli/flags.h"
 
 struct gr_edit;
@@ -20,10 +19,15 @@ struct chat {
     struct run run;
     struct gr_options o; /* of the command line, and later what /set changes; run.o points here */
     struct gr_template *template;
-    json_t *messages;     /* a list, as templates see it */
-    struct gr_edit *edit; /* NULL: not on a terminal */
-    struct gr_think think;
+    json_t *messages;                   /* a list, as templates see it */
+    struct gr_edit *edit;               /* NULL: not on a terminal */
+    const char *format;                 /* of answers, by the template (gr_answer_known) */
+    struct gr_answer *reader;           /* of the answer that is written; NULL: none */
     struct chat_text answer, reasoning; /* of the last turn */
+    json_t *calls;                      /* its tool calls, a list; NULL: none */
+    struct chat_text arguments;         /* of the last call */
+    int failed;                         /* exit code of what took a part of the answer */
+    char last;                          /* byte of it on stdout, 0: none */
     struct chat_text read;              /* by /read: the beginning of the next message */
     bool raw, legacy, hides;            /* --reasoning-format */
     bool keeps_given;                   /* --keep says what --context-shift keeps */
@@ -50,14 +54,22 @@ bool gr_chat_take_back(struct chat *c, const char *role);
 /* Returns the role of the last message, "" without one. */
 const char *gr_chat_last_role(const struct chat *c);
 
-/* Tokens of the prompt that the template makes of the messages, with or without the beginning of an
- * answer (gr_free_ids); *opened: it ends with <think>. 0 or an exit code, after printing the
- * error. */
-int gr_chat_tokens(struct chat *c, json_t *messages, bool generation, int32_t **ids, size_t *n,
-                   bool *opened);
+/* Tokens of the messages as the template writes them (gr_free_ids). 0 or an exit code, after
+ * printing the error. */
+int gr_chat_tokens(struct chat *c, int32_t **ids, size_t *n);
+/* Takes what is no longer part of the conversation out of the session. */
+void gr_chat_trim(struct chat *c);
 /* Has the model answer the last message, and appends what it wrote, also after an interrupt unless
  * that is nothing. 0 or an exit code, after printing the error; no message is appended then. */
 int gr_chat_answer(struct chat *c);
+
+/* An answer as it comes: it is divided into text, reasoning and tool calls, and shown. `prompt` is
+ * what it answers. Each returns 0 or an exit code, after printing the error. */
+int gr_chat_begin_answer(struct chat *c, const struct gr_prompt *prompt);
+int gr_chat_take_text(void *chat, const char *p, size_t n);
+int gr_chat_end_answer(struct chat *c);
+/* Forgets the last answer. */
+void gr_chat_drop_answer(struct chat *c);
 
 /* Runs a command, "/undo". Returns 0, or an exit code that ends the chat. */
 int gr_chat_command(struct chat *c, const char *line);

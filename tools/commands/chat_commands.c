@@ -34,7 +34,9 @@ static int clear(struct chat *c, const char *arg)
 static int undo(struct chat *c, const char *arg)
 {
     (void)arg;
-    if (!gr_chat_take_back(c, "user"))
+    if (gr_chat_take_back(c, "user"))
+        gr_chat_trim(c);
+    else
         gr_say_error("there is no turn to take back");
     return 0;
 }
@@ -200,10 +202,9 @@ static int print_tokens(struct chat *c, const char *arg)
     (void)arg;
     int32_t *ids;
     size_t n;
-    bool opened;
     if (!json_array_size(c->messages)) {
         gr_say("no messages");
-    } else if (!gr_chat_tokens(c, c->messages, false, &ids, &n, &opened)) {
+    } else if (!gr_chat_tokens(c, &ids, &n)) {
         gr_say("%zu messages, %zu tokens; the context has %d, of which %u are in use",
                json_array_size(c->messages), n, c->run.n_ctx, gr_kv_used(c->run.session));
         gr_free_ids(ids);

@@ -110,27 +110,38 @@ static int make_context(struct chat *c, json_t *messages, bool generation, char 
     return rc;
 }
 
-int gr_chat_tokens(struct chat *c, json_t *messages, bool generation, int32_t **ids, size_t *n,
-                   bool *opened)
+/* Renders the messages, with or without the beginning of an answer. 0 or an exit code, after
+ * printing the error; *prompt is to be freed. */
+static int render(struct chat *c, json_t *messages, bool generation, struct gr_prompt *prompt)
 {
-    struct gr_prompt prompt = {0};
     char *context;
-    *ids = NULL, *n = 0;
+    *prompt = (struct gr_prompt){0};
     int rc = make_context(c, messages, generation, &context);
     if (rc)
         return rc;
-    int status = gr_template_render(c->template, context, strlen(context), time(NULL), &prompt);
-    if (!status)
-        status = gr_prompt_tokenize(c->run.model, &prompt, ids, n);
-    *opened = !status && gr_think_is_opened(prompt.text, prompt.n);
-    gr_prompt_free(&prompt);
+    rc = gr_template_render(c->template, context, strlen(context), time(NULL), prompt);
     free(context);
-    if (!status && *n)
-        return 0;
-    if (status)
-        return gr_say_status(status);
+    return rc ? gr_say_status(rc) : 0;
+}
+
+static int tokenize(const struct chat *c, const struct gr_prompt *prompt, int32_t **ids, size_t *n)
+{
+    int status = gr_prompt_tokenize(c->run.model, prompt, ids, n);
+    if (status || *n)
+        return status ? gr_say_status(status) : 0;
     gr_say_error("the template makes an empty prompt, and this model has no token to begin with");
     return 1;
+}
+
+int gr_chat_tokens(struct chat *c, int32_t **ids, size_t *n)
+{
+    struct gr_prompt prompt;
+    *ids = NULL, *n = 0;
+    int rc = render(c, c->messages, false, &prompt);
+    if (!rc)
+        rc = tokenize(c, &prompt, ids, n);
+    gr_prompt_free(&prompt);
+    return rc;
 }
 
 /* Returns how many tokens at the beginning of the prompt are the system message. */
@@ -184,82 +195,61 @@ static int admit(struct chat *c)
 static int prepare_turn(struct chat *c)
 {
     struct run *r = &c->run;
-    bool opened;
+    struct gr_prompt prompt;
     gr_free_ids(r->prompt);
-    int rc = gr_chat_tokens(c, c->messages, true, &r->prompt, &r->n_prompt, &opened);
+    r->prompt = NULL, r->n_prompt = 0;
+    int rc = render(c, c->messages, true, &prompt);
+    if (!rc)
+        rc = tokenize(c, &prompt, &r->prompt, &r->n_prompt);
     if (!rc)
         rc = admit(c);
+    if (!rc)
+        rc = gr_chat_begin_answer(c, &prompt);
+    gr_prompt_free(&prompt);
     if (rc)
         return rc;
     choose_keep(c);
     gr_prompt_cache_reuse(&r->cache, r->session, r->prompt, r->n_prompt, &r->extend, &r->n_past,
                           &r->n_read);
     r->n_kept = r->n_read;
-    gr_think_begin(&c->think, opened);
-    c->answer.n = c->reasoning.n = 0;
     return 0;
 }
 
+void gr_chat_trim(struct chat *c)
+{
+    struct run *r = &c->run;
+    int32_t *ids = NULL;
+    size_t n = 0, n_read;
+    if (!strcmp(gr_chat_last_role(c), "assistant") && !gr_chat_tokens(c, &ids, &n))
+        gr_prompt_cache_reuse(&r->cache, r->session, ids, n, &r->extend, &r->n_past, &n_read);
+    else
+        gr_prompt_cache_clear(&r->cache, r->session, &r->extend, &r->n_past);
+    gr_free_ids(ids);
+}
+
 /* ---- the answer ---- */
-
-static void set_dimmed(struct chat *c, bool on)
-{
-    if (c->dimmed == on)
-        return;
-    c->dimmed = on;
-    const char *mark = c->color ? (on ? "\033[2m" : "\033[0m\n")
-                       : on     ? "<think>\n"
-                                : "\n</think>\n";
-    gr_out(mark, strlen(mark));
-}
-
-/* Takes a part of the answer; a gr_think_fn. */
-static int take_part(void *user, bool reasoning, const char *p, size_t n)
-{
-    struct chat *c = user;
-    bool shown = !c->o.json && !c->legacy && (!reasoning || (c->edit && !c->hides));
-    if (shown) {
-        set_dimmed(c, reasoning);
-        gr_out(p, n);
-    }
-    return c->legacy && !reasoning ? 0
-                                   : gr_chat_add_text(reasoning ? &c->reasoning : &c->answer, p, n);
-}
-
-/* Takes the next text of the model; run.put. */
-static int take_text(void *user, const char *p, size_t n)
-{
-    struct chat *c = user;
-    if (c->raw)
-        return take_part(c, false, p, n);
-    if (c->legacy) {
-        if (!c->o.json)
-            gr_out(p, n);
-        int rc = gr_chat_add_text(&c->answer, p, n);
-        if (rc)
-            return rc;
-    }
-    return gr_think_push(&c->think, p, n);
-}
 
 /* Appends the answer to the messages. */
 static int add_answer(struct chat *c)
 {
     int rc = gr_chat_add(c, "assistant", c->answer.p, c->answer.n);
-    if (rc || !c->reasoning.n)
-        return rc;
-    json_t *m = json_array_get(c->messages, json_array_size(c->messages) - 1);
-    json_t *text = json_stringn(c->reasoning.p, c->reasoning.n);
-    return json_object_set_new(m, "reasoning_content", text) ? gr_say_no_memory() : 0;
+    json_t *m = rc ? NULL : json_array_get(c->messages, json_array_size(c->messages) - 1);
+    if (!rc && c->reasoning.n &&
+        json_object_set_new(m, "reasoning_content", json_stringn(c->reasoning.p, c->reasoning.n)))
+        rc = gr_say_no_memory();
+    if (!rc && json_array_size(c->calls) && json_object_set(m, "tool_calls", c->calls))
+        rc = gr_say_no_memory();
+    return rc;
 }
 
 /* Ends the answer on stdout. */
 static int end_output(struct chat *c, int rc)
 {
-    set_dimmed(c, false);
     if (c->o.json)
-        return gr_run_print_turn(&c->run, c->answer.p, c->answer.n, c->reasoning.p, c->reasoning.n);
-    if (!rc && (c->edit ? gr_out_is_open() : !c->answer.n || c->answer.p[c->answer.n - 1] != '\n'))
+        return gr_run_print_turn(
+            &c->run,
+            &(struct run_turn){c->answer.p, c->answer.n, c->reasoning.p, c->reasoning.n, c->calls});
+    if (!rc && (c->edit ? gr_out_is_open() : c->last != '\n'))
         gr_out("\n", 1);
     return 0;
 }
@@ -280,10 +270,9 @@ static int run_turn(struct chat *c)
         r->n_gen = 0, r->n_read = r->n_kept = 0, r->stop = STOP_ERROR;
         return rc;
     }
-    r->put = take_text, r->put_user = c;
-    c->think.fn = take_part, c->think.user = c;
+    r->put = gr_chat_take_text, r->put_user = c;
     rc = gr_run_answer(r);
-    int ended = c->raw ? 0 : gr_think_end(&c->think);
+    int ended = gr_chat_end_answer(c);
     count_turn(c);
     if (c->o.seed >= 0) /* the next answer, or another one to this message, has a seed of its own */
         c->o.seed = c->o.seed < INT64_MAX ? c->o.seed + 1 : 0;
@@ -293,11 +282,12 @@ static int run_turn(struct chat *c)
 int gr_chat_answer(struct chat *c)
 {
     struct run *r = &c->run;
-    c->answer.n = c->reasoning.n = 0;
-    gr_catch_interrupts(r->session, NULL);
+    gr_chat_drop_answer(c);
+    gr_catch_interrupts(r->session, r->draft_session);
     int rc = run_turn(c);
     gr_release_interrupts();
-    bool nothing = r->stop == STOP_INTERRUPTED && !c->answer.n && !c->reasoning.n;
+    bool nothing = r->stop == STOP_INTERRUPTED && !c->answer.n && !c->reasoning.n &&
+                   !json_array_size(c->calls);
     if (!rc && !nothing)
         rc = add_answer(c);
     int printed = end_output(c, rc);

@@ -533,11 +533,16 @@ int gr_run_answer(struct run *r)
     int saved = 0;
     r->n_gen = 0, r->first_s = r->gen_s = 0;
     r->stop = STOP_LENGTH, r->stops.found = -1;
-    gr_sampler_free(&r->sampler);
     r->seed = gr_run_seed(r->o);
+    gr_sampler_free(&r->sampler);
+    gr_run_close_stream(r);
     if (r->grammar)
         gr_grammar_state_reset(r->grammar);
     int rc = gr_run_open_sampler(r);
+    if (!rc)
+        rc = gr_run_open_stream(r);
+    if (!rc)
+        rc = gr_run_begin_drafts(r);
     if (rc)
         return rc;
     rc = run_text(r, &saved);

@@ -30,12 +30,13 @@ struct run {
     int (*put)(void *user, const char *p, size_t n); /* takes the text and returns 0 or an exit
                                                         code; NULL: it is written */
     void *put_user;
+    bool marks; /* control tokens are written: what reads the text looks for them */
     bool drawn; /* a GPU has drawn the token after the last batch */
     struct run_stops stops;
-    struct gr_session_params params; /* of the session */
     struct gr_text_stream *stream;   /* the text of its tokens, up to a stop string */
     struct gr_length length;         /* context and Self-Extend */
     struct gr_self_extend extend;    /* state of Self-Extend's classic mode */
+    struct gr_session_params params; /* of the session */
     struct gr_prompt_cache cache;
     struct gr_trace *trace;
     int32_t profile_from, profile_to; /* generated tokens that a profiler records */
@@ -100,6 +101,8 @@ void gr_run_draft_params(const struct run *r, struct gr_session_params *p);
 /* Opens what drafts; nothing when tokens are not drafted. Returns 0 or an exit code, after printing
  * the error. */
 int gr_run_open_drafts(struct run *r);
+/* Begins the drafts of another text. Returns as gr_run_open_drafts. */
+int gr_run_begin_drafts(struct run *r);
 void gr_run_close_drafts(struct run *r);
 /* Decodes `last` and a draft in `room` cells; ids [GR_MAX_DRAFT + 1] receives the *n tokens that
  * follow. Returns a status. */
@@ -120,11 +123,17 @@ int gr_run_open(struct run *r);
  * Returns 0 or an exit code, after printing the error. */
 int gr_run_answer(struct run *r);
 void gr_run_close(struct run *r);
-/* Prints an answer of a chat as a JSON object on stdout: a message with its reasoning (n 0: none),
- * the stop and the run's figures, with STOP_ERROR also the last error. Returns as
- * gr_run_print_json. */
-int gr_run_print_turn(const struct run *r, const char *text, size_t n, const char *reasoning,
-                      size_t n_reasoning);
+/* An answer of a chat. */
+struct run_turn {
+    const char *text; /* [n] */
+    size_t n;
+    const char *reasoning; /* [n_reasoning] */
+    size_t n_reasoning;
+    struct json_t *calls; /* tool calls, a list; NULL: none */
+};
+/* Prints it as a JSON object on stdout: a message, the stop and the run's figures, with STOP_ERROR
+ * also the last error. Returns as gr_run_print_json. */
+int gr_run_print_turn(const struct run *r, const struct run_turn *turn);
 /* Prints the text and the run's figures as a JSON object on stdout, with STOP_ERROR also the last
  * error. Returns 0 or an exit code, after printing the error; without enough memory only text and
  * error are printed. */

@@ -101,13 +101,11 @@ static int check_drafts(const struct run *r)
     return 0;
 }
 
-int gr_run_open_drafts(struct run *r)
+int gr_run_begin_drafts(struct run *r)
 {
-    int rc = check_drafts(r);
-    if (!rc && from_model(r->o))
-        rc = open_draft_model(r);
-    if (rc || !gr_run_drafts(r->o))
-        return rc;
+    gr_draft_free(&r->draft);
+    if (!gr_run_drafts(r->o))
+        return 0;
     struct gr_draft_params p = gr_draft_params_default();
     p.n_max = r->o->draft_max, p.n_min = r->o->draft_min, p.p_min = r->o->draft_p_min;
     p.n_gram = from_text(r->o) ? r->o->spec_ngram : 0;
@@ -115,6 +113,14 @@ int gr_run_open_drafts(struct run *r)
     p.model = r->draft_model, p.session = r->draft_session;
     int status = gr_draft_new(&r->draft, &p, r->model);
     return status ? gr_say_status(status) : 0;
+}
+
+int gr_run_open_drafts(struct run *r)
+{
+    int rc = check_drafts(r);
+    if (!rc && from_model(r->o))
+        rc = open_draft_model(r);
+    return rc ? rc : gr_run_begin_drafts(r);
 }
 
 void gr_run_close_drafts(struct run *r)

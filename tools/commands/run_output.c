@@ -57,8 +57,11 @@ int gr_run_put_token(struct run *r, int32_t id, bool *ended)
     r->n_gen++;
     if (gr_text_is_eog(r->model, id))
         r->stop = STOP_EOS;
-    int rc = gr_text_stream_push(r->stream, id, &p, &n, &stop);
-    rc = take_text(r, rc, p, n, stop);
+    int rc = 0;
+    if (r->stop != STOP_EOS || !r->marks || r->o->special) { /* an end is no mark */
+        rc = gr_text_stream_push(r->stream, id, &p, &n, &stop);
+        rc = take_text(r, rc, p, n, stop);
+    }
     *ended = r->stop != STOP_LENGTH || r->n_gen == r->o->n_predict;
     return rc;
 }
@@ -201,20 +204,22 @@ static char *json_line(const struct run *r)
 
 /* Makes a line of JSON of a chat's answer (free); NULL when there is no memory, or the answer is no
  * UTF-8. */
-static char *turn_line(const struct run *r, const char *text, size_t n, const char *reasoning,
-                       size_t n_reasoning)
+static char *turn_line(const struct run *r, const struct run_turn *turn)
 {
     gr_json_begin();
-    json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:i, s:{s:i, s:i}, s:I, s:{s:f, s:f, s:f}}",
-                          "role", "assistant", "content", json_stringn(n ? text : "", n), "stop",
-                          stop_name[r->stop], "prompt_tokens", (json_int_t)r->n_read, "kept_tokens",
-                          (json_int_t)r->n_kept, "generated_tokens", r->n_gen, "context", "used",
-                          (int)gr_kv_used(r->session), "size", r->n_ctx, "seed",
-                          (json_int_t)r->seed, "timings", "prompt_tok_s", prompt_speed(r),
-                          "gen_tok_s", rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s);
+    json_t *o = json_pack(
+        "{s:s, s:o, s:s, s:I, s:I, s:i, s:{s:i, s:i}, s:I, s:{s:f, s:f, s:f}}", "role", "assistant",
+        "content", json_stringn(turn->n ? turn->text : "", turn->n), "stop", stop_name[r->stop],
+        "prompt_tokens", (json_int_t)r->n_read, "kept_tokens", (json_int_t)r->n_kept,
+        "generated_tokens", r->n_gen, "context", "used", (int)gr_kv_used(r->session), "size",
+        r->n_ctx, "seed", (json_int_t)r->seed, "timings", "prompt_tok_s", prompt_speed(r),
+        "gen_tok_s", rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s);
     bool whole = o != NULL;
-    if (n_reasoning)
-        whole &= !json_object_set_new(o, "reasoning_content", json_stringn(reasoning, n_reasoning));
+    if (turn->n_reasoning)
+        whole &= !json_object_set_new(o, "reasoning_content",
+                                      json_stringn(turn->reasoning, turn->n_reasoning));
+    if (json_array_size(turn->calls))
+        whole &= !json_object_set(o, "tool_calls", turn->calls);
     if (r->stop == STOP_STRING)
         whole &= !json_object_set_new(
             o, "stop_string",
@@ -226,10 +231,9 @@ static char *turn_line(const struct run *r, const char *text, size_t n, const ch
     return line;
 }
 
-int gr_run_print_turn(const struct run *r, const char *text, size_t n, const char *reasoning,
-                      size_t n_reasoning)
+int gr_run_print_turn(const struct run *r, const struct run_turn *turn)
 {
-    char *line = turn_line(r, text, n, reasoning, n_reasoning);
+    char *line = turn_line(r, turn);
     if (!line && !gr_json_starved()) {
         gr_say_error("the answer is no UTF-8");
         return 1;

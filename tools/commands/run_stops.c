@@ -35,8 +35,8 @@ int gr_run_open_stream(struct run *r)
     int rc = copy_stops(r);
     if (rc)
         return rc;
-    rc = gr_text_stream_new(&r->stream, r->model, r->o->special, (const char *const *)s->text,
-                            s->n_text, s->n);
+    rc = gr_text_stream_new(&r->stream, r->model, r->o->special || r->marks,
+                            (const char *const *)s->text, s->n_text, s->n);
     if (rc != GR_E_INVALID)
         return rc ? gr_say_status(rc) : 0;
     gr_say_error("--stop: %s", gr_error_message());

@@ -114,7 +114,7 @@ static int render(const struct gr_options *o, const struct gr_model *model)
     struct gr_template *t = NULL;
     struct gr_prompt prompt = {0};
     char *context = NULL;
-    int rc = gr_open_template(o, model, &t);
+    int rc = gr_open_template(o, model, &t, NULL);
     if (!rc)
         rc = make_context(o, model, &context);
     if (!rc) {

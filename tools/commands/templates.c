@@ -127,13 +127,15 @@ static int find_text(const struct gr_options *o, const struct gr_model *model, c
 }
 
 int gr_open_template(const struct gr_options *o, const struct gr_model *model,
-                     struct gr_template **t)
+                     struct gr_template **t, const char **format)
 {
     char *owned = NULL;
     const char *text = NULL;
     size_t n = 0;
     int rc = find_text(o, model, &text, &n, &owned);
     int status = rc ? 0 : gr_template_new(t, text, n);
+    if (!rc && format)
+        *format = gr_answer_format(text, n);
     free(owned);
     return status ? gr_say_status(status) : rc;
 }

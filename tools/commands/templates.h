@@ -14,7 +14,7 @@ json_t *gr_read_json(const char *text, size_t n, const char *source, int *rc);
 /* Opens the template of the flags, or else of the model; gpurun chat takes chatml where there is
  * none. 0 or an exit code, after printing the error. */
 int gr_open_template(const struct gr_options *o, const struct gr_model *model,
-                     struct gr_template **t);
+                     struct gr_template **t, const char **format);
 /* Adds --chat-template-kwargs and the model's tokens (NULL: none) to the object `context`, of which
  * *text is the JSON (free). 0 or an exit code, after printing the error. */
 int gr_template_context(const struct gr_options *o, const struct gr_model *model, json_t *context,

@@ -1,0 +1,178 @@
+/* Answers of gpurun chat as they come: text, reasoning and tool calls are told apart and shown. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat.h"
+#include "tools/cli/json.h"
+#include "tools/cli/say.h"
+
+/* ---- what is shown ---- */
+
+static void show(struct chat *c, const char *p, size_t n)
+{
+    if (!n || c->o.json)
+        return;
+    gr_out(p, n);
+    c->last = p[n - 1];
+}
+
+static void show_mark(struct chat *c, const char *mark)
+{
+    show(c, mark, strlen(mark));
+}
+
+/* Sets reasoning off from the answer. */
+static void set_dimmed(struct chat *c, bool on)
+{
+    if (c->dimmed == on)
+        return;
+    c->dimmed = on;
+    if (c->color)
+        show_mark(c, on ? "\033[2m" : "\033[0m\n");
+    else
+        show_mark(c, on ? "<think>\n" : "\n</think>\n");
+}
+
+/* Shows a call as a line of JSON. */
+static int show_call(struct chat *c, const json_t *function)
+{
+    char *line = json_dumps(function, JSON_COMPACT);
+    if (!line)
+        return gr_say_no_memory();
+    set_dimmed(c, false);
+    if (c->last && c->last != '\n')
+        show_mark(c, "\n");
+    show_mark(c, line);
+    show_mark(c, "\n");
+    free(line);
+    return 0;
+}
+
+/* ---- parts of the answer ---- */
+
+static int take_answer(struct chat *c, const char *p, size_t n)
+{
+    if (c->legacy) /* it has been taken with its marks */
+        return 0;
+    set_dimmed(c, false);
+    show(c, p, n);
+    return gr_chat_add_text(&c->answer, p, n);
+}
+
+static int take_reasoning(struct chat *c, const char *p, size_t n)
+{
+    if (c->edit && !c->hides && !c->legacy) {
+        set_dimmed(c, true);
+        show(c, p, n);
+    }
+    return gr_chat_add_text(&c->reasoning, p, n);
+}
+
+/* Appends a call, whose arguments come later. */
+static int begin_call(struct chat *c, const struct gr_answer_delta *d)
+{
+    c->arguments.n = 0;
+    if (!c->calls)
+        c->calls = json_array();
+    json_t *call = json_pack("{s:s, s:s, s:{s:s}}", "type", "function", "id", d->id, "function",
+                             "name", d->name);
+    return json_array_append_new(c->calls, call) ? gr_say_no_memory() : 0;
+}
+
+static json_t *last_call(const struct chat *c)
+{
+    size_t n = json_array_size(c->calls);
+    return n ? json_array_get(c->calls, n - 1) : NULL;
+}
+
+/* Sets the arguments of the last call, which are complete. */
+static int end_call(struct chat *c)
+{
+    json_t *function = json_object_get(last_call(c), "function");
+    gr_json_begin();
+    json_t *arguments = json_loadb(c->arguments.n ? c->arguments.p : "{}",
+                                   c->arguments.n ? c->arguments.n : 2, JSON_ALLOW_NUL, NULL);
+    if (!arguments && !gr_json_starved()) /* numbers beyond what jansson reads */
+        arguments = json_stringn(c->arguments.p, c->arguments.n);
+    if (json_object_set_new(function, "arguments", arguments))
+        return gr_say_no_memory();
+    return c->legacy ? 0 : show_call(c, function);
+}
+
+/* Takes a part of the answer; returns 0 or an exit code. */
+static int take_part(struct chat *c, const struct gr_answer_delta *d)
+{
+    switch (d->part) {
+    case GR_ANSWER_TEXT:
+        return take_answer(c, d->text, d->n);
+    case GR_ANSWER_REASONING:
+        return take_reasoning(c, d->text, d->n);
+    case GR_ANSWER_CALL:
+        return begin_call(c, d);
+    case GR_ANSWER_ARGUMENTS:
+        return gr_chat_add_text(&c->arguments, d->text, d->n);
+    case GR_ANSWER_ID:
+        return json_object_set_new(last_call(c), "id", json_string(d->id)) ? gr_say_no_memory() : 0;
+    case GR_ANSWER_DONE:
+        return end_call(c);
+    case GR_ANSWER_WITHDRAWN:
+        while (json_array_size(c->calls) > (size_t)d->call)
+            (void)json_array_remove(c->calls, json_array_size(c->calls) - 1);
+    }
+    return 0;
+}
+
+/* A gr_answer_fn. */
+static int take_delta(const struct gr_answer_delta *d, void *user)
+{
+    struct chat *c = user;
+    c->failed = take_part(c, d);
+    return c->failed ? GR_E_NOMEM_HOST : 0;
+}
+
+/* ---- the answer ---- */
+
+void gr_chat_drop_answer(struct chat *c)
+{
+    c->answer.n = c->reasoning.n = c->arguments.n = 0;
+    c->failed = 0, c->last = 0, c->dimmed = false;
+    json_decref(c->calls);
+    c->calls = NULL;
+    gr_answer_free(&c->reader);
+}
+
+int gr_chat_begin_answer(struct chat *c, const struct gr_prompt *prompt)
+{
+    struct gr_answer_params params = {.format = c->format,
+                                      .prompt = prompt->text,
+                                      .n_prompt = prompt->n,
+                                      .fn = take_delta,
+                                      .user = c};
+    int status = c->raw ? 0 : gr_answer_new(&c->reader, &params);
+    return status ? gr_say_status(status) : 0;
+}
+
+/* The exit code of what the reader returned. */
+static int exit_of(const struct chat *c, int status)
+{
+    return c->failed ? c->failed : status ? gr_say_status(status) : 0;
+}
+
+int gr_chat_take_text(void *chat, const char *p, size_t n)
+{
+    struct chat *c = chat;
+    int rc = 0;
+    if (c->raw || c->legacy) {
+        show(c, p, n);
+        rc = gr_chat_add_text(&c->answer, p, n);
+    }
+    return rc || c->raw ? rc : exit_of(c, gr_answer_push(c->reader, p, n));
+}
+
+int gr_chat_end_answer(struct chat *c)
+{
+    int rc = c->reader && !c->failed ? exit_of(c, gr_answer_end(c->reader)) : 0;
+    set_dimmed(c, false);
+    gr_answer_free(&c->reader);
+    return rc;
+}
