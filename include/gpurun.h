@@ -424,7 +424,7 @@ struct gr_sampler;
  * top-k, top-p, min-p and temperature, or another order of these. */
 GR_API int gr_session_set_sampler(struct gr_session *s, int32_t seq, struct gr_sampler *sampler);
 /* Id sampled for the i-th token of the last batch (negative: from its end). GR_E_CHECK: its logits
- * were not finite; GR_E_INVALID: none was sampled. */
+ * were not finite, or left no token to draw; GR_E_INVALID: none was sampled. */
 GR_API int gr_sampled_token(const struct gr_session *s, int32_t i, int32_t *id);
 
 /* Cancels a gr_decode that runs in another thread or under a signal handler: it returns

@@ -18,10 +18,10 @@ int32_t gr_draft_pace_next(struct gr_draft_pace *p)
     if (!p->adaptive)
         return p->n_max;
     if (!p->length) { /* the first step */
-        p->length = GR_MIN(FIRST_LENGTH, p->n_max), p->pause = FIRST_PAUSE;
+        p->length = GR_MAX(GR_MIN(FIRST_LENGTH, p->n_max), p->n_min), p->pause = FIRST_PAUSE;
         p->n_plain = PROBE;
     }
-    return p->n_plain > 0 ? 0 : GR_MAX(p->length, p->n_min);
+    return p->n_plain > 0 ? 0 : p->length;
 }
 
 /* A mean that forgets slow steps quickly: the first of a length takes longer than the others. */
@@ -55,7 +55,7 @@ void gr_draft_pace_step(struct gr_draft_pace *p, bool tried, int32_t n_draft, in
     if (n_draft && n_accepted == n_draft)
         p->length = GR_MIN(2 * p->length, p->n_max);
     else if (n_draft)
-        p->length = GR_MAX((p->length + n_accepted + 1) / 2, 1);
+        p->length = GR_MAX((p->length + n_accepted + 1) / 2, GR_MAX(p->n_min, 1));
     if (++p->n_trial >= (p->pause > FIRST_PAUSE ? RETRIAL : TRIAL) && p->adaptive)
         judge(p);
 }
