@@ -1,0 +1,55 @@
+/* Texts in the cache: what each sequence of a session holds, so that a text that begins as one of
+ * them does is computed from where it differs. Cells of a common beginning are shared; a sequence
+ * whose text has ended keeps its cells until others need them. */
+#ifndef GR_TOOLS_PREFIXES_H
+#define GR_TOOLS_PREFIXES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gr_session;
+
+/* A sequence: token [n] at positions 0 to n - 1. */
+struct gr_prefix {
+    int32_t *token;
+    int32_t n, capacity;
+    uint64_t owner; /* who may share it */
+    uint64_t used;  /* larger: used later */
+    bool busy;      /* belongs to a text that goes on */
+};
+
+struct gr_prefixes {
+    struct gr_session *session;
+    struct gr_prefix *seq; /* [n_seq] by sequence id */
+    int32_t n_seq;
+    uint64_t clock;
+    bool whole; /* the cache shares whole sequences only: it has recurrent states */
+};
+
+/* n_seq: of the session. Returns a status. */
+int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t n_seq, bool whole);
+void gr_prefixes_close(struct gr_prefixes *p);
+
+/* Returns the length of the longest common beginning of the text and a sequence of the owner, at
+ * most n - 1: the last token has to be computed. *seq: that sequence. */
+int32_t gr_prefixes_find(const struct gr_prefixes *p, uint64_t owner, const int32_t *token,
+                         int32_t n, int32_t *seq);
+/* Gives the text a sequence that holds as much of its beginning as there is; the sequence used
+ * longest ago is dropped when none is empty. Returns its id, -1: all are busy. */
+int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, const int32_t *token, int32_t n);
+/* Makes room to add so many tokens to a busy sequence; GR_E_NOMEM_HOST. */
+int gr_prefixes_reserve(struct gr_prefixes *p, int32_t seq, int32_t n);
+/* Records tokens that were decoded, within what was reserved. */
+void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n);
+/* Keeps what the sequence holds now in another one, if one is idle, where only whole sequences are
+ * shared: texts that begin as this one does can start from here. */
+void gr_prefixes_keep(struct gr_prefixes *p, int32_t seq);
+/* Ends the text of a sequence, which keeps its cells. */
+void gr_prefixes_leave(struct gr_prefixes *p, int32_t seq);
+/* Removes all of a sequence and ends its text. */
+void gr_prefixes_drop(struct gr_prefixes *p, int32_t seq);
+/* Drops the sequence used longest ago of those whose text has ended, but not `except` (-1: none);
+ * false: there is none. */
+bool gr_prefixes_evict(struct gr_prefixes *p, int32_t except);
+
+#endif

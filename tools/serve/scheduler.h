@@ -1,0 +1,113 @@
+/* Continuous batching: requests of many clients at one session, in one thread. Each step decodes a
+ * token of every text that is being generated, and prompts, in pieces, with what is left of the
+ * step. Requests with a common beginning share its cells and compute it once.
+ *
+ * gr_scheduler_submit and gr_scheduler_cancel may be called from any thread, all else from one. */
+#ifndef GR_TOOLS_SCHEDULER_H
+#define GR_TOOLS_SCHEDULER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gr_model;
+struct gr_session;
+struct gr_sampler;
+struct gr_grammar_state;
+struct gr_stop;
+struct gr_scheduler;
+
+struct gr_scheduler_params {
+    const struct gr_model *model;
+    struct gr_session *session; /* empty, for the scheduler alone */
+    int32_t n_seq;              /* sequences of the session */
+    int32_t n_active;           /* most requests computed at once, at most n_seq */
+    int32_t n_ctx;              /* most tokens of a request, prompt and answer */
+    int32_t n_step;  /* most tokens of a step: n_batch of the session, at least n_active */
+    int32_t n_queue; /* most requests that wait */
+    int64_t
+        step_ns; /* time of a step that prompts may fill while other texts are generated, 0: any */
+    bool whole;  /* the model has recurrent states: sequences are shared whole */
+};
+
+/* A token of an answer with its logarithmic probability among all tokens. */
+struct gr_prob {
+    int32_t id;
+    float logprob;
+};
+
+/* A generated token. text [n]: what is certain now; it is often empty, and may belong to tokens
+ * before. Valid during the call. */
+struct gr_piece {
+    int32_t id; /* -1: none, text that was held back until the end */
+    const char *text;
+    size_t n;
+    float logprob;             /* with n_probs > 0 */
+    const struct gr_prob *top; /* [n_top] the most likely tokens, the best first */
+    int32_t n_top;
+};
+
+/* Reason for the end of an answer: a token that ends texts, a stop string, its length or that of
+ * the context, cancelled, a failure. */
+enum gr_end { GR_END_TOKEN, GR_END_STRING, GR_END_LENGTH, GR_END_CANCELLED, GR_END_FAILED };
+struct gr_result {
+    enum gr_end end;
+    int32_t stop;                             /* index of the stop string; -1 */
+    int status;                               /* of GR_END_FAILED */
+    const char *message;                      /* of GR_END_FAILED */
+    int32_t n_prompt, n_cached, n_generated;  /* tokens; n_cached of the prompt were there */
+    int64_t queue_ns, prompt_ns, generate_ns; /* waiting; to the first token; from there on */
+};
+
+/* Called in the scheduler's thread, which they must not hold up. `result` is the last call of a
+ * request. */
+typedef void gr_piece_fn(const struct gr_piece *piece, void *user);
+typedef void gr_result_fn(const struct gr_result *result, void *user);
+
+struct gr_request {
+    const int32_t *prompt; /* [n_prompt] at least one, with the context's length at most */
+    int32_t n_prompt;
+    int32_t n_predict; /* most tokens of the answer; < 0: up to the context's length; 0: none */
+    struct gr_sampler *sampler;
+    struct gr_grammar_state *grammar; /* NULL: none */
+    struct gr_stop *stop;             /* NULL: none */
+    bool special;                     /* names of control tokens are part of the text */
+    int32_t n_probs;                  /* likely tokens listed for each token; 0: no probabilities */
+    int32_t priority;                 /* larger: first */
+    uint64_t owner;                   /* prefixes are shared within an owner, who has a fair part */
+    gr_piece_fn *piece;
+    gr_result_fn *result;
+    void *user;
+};
+#define GR_MAX_PROBS 20
+
+int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params *params);
+/* Requests that have not ended end as cancelled. */
+void gr_scheduler_free(struct gr_scheduler **s);
+
+/* Queues a request; sampler, grammar and stop belong to the scheduler after success. *id: for
+ * gr_scheduler_cancel. GR_E_INVALID: prompt empty or too long, n_probs out of range;
+ * GR_E_TOO_LARGE: the queue is full. No callback is called on failure. */
+int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request, uint64_t *id);
+/* Ends a request with the next step; none when it has ended. */
+void gr_scheduler_cancel(struct gr_scheduler *s, uint64_t id);
+
+/* Runs one step. Returns false when there was nothing to do. */
+bool gr_scheduler_step(struct gr_scheduler *s);
+/* Runs steps until gr_scheduler_stop, and then those of the requests that have begun or wait. */
+void gr_scheduler_run(struct gr_scheduler *s);
+/* From any thread: no request is accepted any more (GR_E_CANCELLED). `now`: those there are end as
+ * cancelled. */
+void gr_scheduler_stop(struct gr_scheduler *s, bool now);
+
+/* Sums since the start, and what there is now; from any thread. */
+struct gr_scheduler_stats {
+    int32_t n_active, n_waiting;
+    uint32_t n_cell, n_used;                 /* cells in all; used, by texts that have ended too */
+    int64_t n_step, step_ns;                 /* steps, and their time */
+    int64_t n_prompt, n_cached, n_generated; /* tokens; n_cached were not computed */
+    int64_t n_request, n_cancelled, n_failed, n_preempted;
+};
+struct gr_scheduler_stats gr_scheduler_stats(struct gr_scheduler *s);
+
+#endif

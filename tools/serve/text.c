@@ -1,0 +1,209 @@
+/* The text of a request. */
+#include "text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "gpurun.h"
+
+int64_t gr_serve_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+int gr_text_new(struct gr_text **out, const struct gr_model *model, const struct gr_request *r)
+{
+    struct gr_text *t = calloc(1, sizeof *t);
+    *out = NULL;
+    if (!t)
+        return GR_E_NOMEM_HOST;
+    t->capacity = r->n_prompt + 16;
+    t->token = malloc((size_t)t->capacity * sizeof *t->token);
+    int rc = t->token ? gr_detok_new(&t->detok, model, r->special) : GR_E_NOMEM_HOST;
+    if (rc) {
+        gr_text_free(&t);
+        return rc;
+    }
+    t->request = *r;
+    memcpy(t->token, r->prompt, (size_t)r->n_prompt * sizeof *t->token);
+    t->request.prompt = NULL;
+    t->n = t->n_prompt = r->n_prompt;
+    t->seq = -1, t->n_cached = -1;
+    t->submitted = gr_serve_now();
+    *out = t;
+    return 0;
+}
+
+void gr_text_free(struct gr_text **t)
+{
+    if (!*t)
+        return;
+    gr_sampler_free(&(*t)->request.sampler);
+    gr_grammar_state_free(&(*t)->request.grammar);
+    gr_stop_free(&(*t)->request.stop);
+    gr_detok_free(&(*t)->detok);
+    free((*t)->token);
+    free(*t);
+    *t = NULL;
+}
+
+int gr_text_begin(struct gr_text *t)
+{
+    struct gr_sampler *s = t->request.sampler;
+    int rc = 0;
+    if (t->begun)
+        return 0;
+    t->begun = true;
+    t->started = gr_serve_now();
+    for (int32_t i = 0; i < t->n && !rc; i++)
+        rc = gr_sampler_accept(s, t->token[i]);
+    return rc ? rc : gr_sampler_set_grammar(s, t->request.grammar);
+}
+
+/* ---- probabilities ---- */
+
+/* Logarithm of the sum of exp(logit); -inf are none. */
+static double log_sum(const float *logits, int32_t n)
+{
+    double sum = 0;
+    float most = -INFINITY;
+    for (int32_t i = 0; i < n; i++)
+        most = logits[i] > most ? logits[i] : most;
+    for (int32_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - (double)most);
+    return (double)most + log(sum);
+}
+
+/* The n most likely tokens, the best first, of equal ones the lowest id. */
+static void likely(const float *logits, int32_t n_vocab, struct gr_prob *top, int32_t n)
+{
+    int32_t have = 0;
+    for (int32_t id = 0; id < n_vocab; id++) {
+        int32_t at = have;
+        while (at > 0 && logits[id] > top[at - 1].logprob)
+            at--;
+        if (at == n)
+            continue;
+        have += have < n;
+        memmove(top + at + 1, top + at, (size_t)(have - at - 1) * sizeof *top);
+        top[at] = (struct gr_prob){id, logits[id]};
+    }
+}
+
+/* Fills in the probabilities of a piece; top [GR_MAX_PROBS]. */
+static void add_probs(struct gr_piece *p, struct gr_prob *top, int32_t n, const float *logits,
+                      int32_t n_vocab)
+{
+    double sum = log_sum(logits, n_vocab);
+    n = n < n_vocab ? n : n_vocab;
+    likely(logits, n_vocab, top, n);
+    for (int32_t i = 0; i < n; i++)
+        top[i].logprob = (float)((double)top[i].logprob - sum);
+    p->logprob = (float)((double)logits[p->id] - sum);
+    p->top = top, p->n_top = n;
+}
+
+/* ---- tokens ---- */
+
+static int append(struct gr_text *t, int32_t id)
+{
+    if (t->n == t->capacity) {
+        size_t capacity = 2 * (size_t)t->capacity;
+        int32_t *token = capacity <= INT32_MAX ? realloc(t->token, capacity * sizeof *token) : NULL;
+        if (!token)
+            return GR_E_NOMEM_HOST;
+        t->token = token, t->capacity = (int32_t)capacity;
+    }
+    t->token[t->n++] = id;
+    return 0;
+}
+
+/* Passes text on, through the stop strings. Returns the one that was found, -1: none. */
+static int32_t put(struct gr_text *t, struct gr_piece *piece, const char *p, size_t n, int *rc)
+{
+    int32_t found = -1;
+    piece->text = p, piece->n = n;
+    if (t->request.stop)
+        *rc = gr_stop_push(t->request.stop, p, n, &piece->text, &piece->n, &found);
+    if (!*rc && t->request.piece && (piece->n || piece->id >= 0))
+        t->request.piece(piece, t->request.user);
+    return found;
+}
+
+/* Passes on what is held back: bytes of an incomplete character, the beginning of a stop string. */
+static void flush(struct gr_text *t)
+{
+    struct gr_piece piece = {.id = -1};
+    const char *p;
+    size_t n;
+    int rc = gr_detok_flush(t->detok, &p, &n);
+    if (!rc && n)
+        put(t, &piece, p, n, &rc);
+    if (!t->request.stop)
+        return;
+    gr_stop_flush(t->request.stop, &piece.text, &piece.n);
+    if (piece.n && t->request.piece)
+        t->request.piece(&piece, t->request.user);
+}
+
+static void finish(struct gr_text *t, struct gr_result *r)
+{
+    int64_t now = gr_serve_now();
+    int64_t started = t->begun ? t->started : now, first = t->first ? t->first : now;
+    if (t->ended)
+        return;
+    t->ended = true, t->end = r->end;
+    if (r->end != GR_END_STRING)
+        flush(t);
+    r->n_prompt = t->n_prompt;
+    r->n_cached = t->n_cached < 0 ? 0 : t->n_cached;
+    r->n_generated = t->n - t->n_prompt;
+    r->queue_ns = started - t->submitted;
+    r->prompt_ns = first - started;
+    r->generate_ns = now - first;
+    if (t->request.result)
+        t->request.result(r, t->request.user);
+}
+
+void gr_text_end(struct gr_text *t, enum gr_end end, int status, const char *message)
+{
+    finish(t, &(struct gr_result){.end = end, .stop = -1, .status = status, .message = message});
+}
+
+void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_vocab,
+                  const float *logits, int32_t n_ctx)
+{
+    struct gr_prob top[GR_MAX_PROBS];
+    struct gr_piece piece = {0};
+    const char *p = "";
+    size_t n = 0;
+    int rc = gr_sampler_pick(t->request.sampler, logits, &piece.id);
+    if (!rc)
+        rc = gr_sampler_accept(t->request.sampler, piece.id);
+    if (!rc)
+        rc = append(t, piece.id);
+    bool last = !rc && gr_text_is_eog(model, piece.id);
+    if (!rc && !last)
+        rc = gr_detok_push(t->detok, piece.id, &p, &n);
+    if (rc) {
+        gr_text_end(t, GR_END_FAILED, rc, gr_error_message());
+        return;
+    }
+    if (!t->first)
+        t->first = gr_serve_now();
+    if (t->request.n_probs)
+        add_probs(&piece, top, t->request.n_probs, logits, n_vocab);
+    int32_t stop = put(t, &piece, p, n, &rc);
+    bool full =
+        t->n >= n_ctx || (t->request.n_predict >= 0 && t->n - t->n_prompt >= t->request.n_predict);
+    if (rc)
+        gr_text_end(t, GR_END_FAILED, rc, gr_error_message());
+    else if (stop >= 0)
+        finish(t, &(struct gr_result){.end = GR_END_STRING, .stop = stop});
+    else if (last || full)
+        gr_text_end(t, last ? GR_END_TOKEN : GR_END_LENGTH, 0, NULL);
+}
