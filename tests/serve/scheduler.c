@@ -1,0 +1,544 @@
+/* Requests side by side against each of them alone, at --cpu-level ref, where results do not depend
+ * on what else is in a batch. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/rng.h"
+#include "gpurun.h"
+#include "tests/tools/tiny.h"
+#include "tools/serve/scheduler.h"
+
+TestSuite(scheduler, .timeout = 120);
+
+enum { MOST_TEXT = 400, MOST_REQUEST = 64 };
+
+/* ---- a model, alone and with a scheduler ---- */
+
+struct world {
+    struct gr_model *model;
+    struct gr_session *session;
+    struct gr_scheduler *scheduler;
+    struct gr_scheduler_params p;
+    int32_t n_vocab;
+};
+
+static struct gr_session *open_session(const struct world *w, uint32_t n_ctx, uint32_t n_seq)
+{
+    struct gr_session_params p = gr_session_params_default();
+    struct gr_session *s;
+    p.n_ctx = n_ctx, p.n_seq_max = n_seq, p.n_threads = p.n_threads_batch = 1;
+    p.n_batch = p.n_ubatch = 512;
+    cr_assert_eq(gr_session_open(&s, w->model, &p), 0, "%s", gr_error_message());
+    return s;
+}
+
+/* n_active requests at once, n_cell cells. */
+static struct world open_world(const char *path, int32_t n_active, uint32_t n_cell)
+{
+    struct gr_model_params mp = gr_model_params_default();
+    struct gr_session_params sp = gr_session_params_default();
+    struct gr_session_size size;
+    struct gr_model_info info;
+    struct world w = {0};
+    mp.cpu_level = "ref", mp.device = "none", mp.n_gpu_layers = 0;
+    cr_assert_eq(gr_model_open(&w.model, path, &mp), 0, "%s", gr_error_message());
+    gr_model_info(w.model, &info);
+    w.n_vocab = info.n_vocab;
+    cr_assert_eq(gr_session_size(w.model, &sp, &size), 0);
+    w.session = open_session(&w, n_cell, 2 * (uint32_t)n_active);
+    w.p = (struct gr_scheduler_params){.model = w.model,
+                                       .session = w.session,
+                                       .n_seq = 2 * n_active,
+                                       .n_active = n_active,
+                                       .n_ctx = MOST_TEXT,
+                                       .n_step = 48,
+                                       .n_queue = MOST_REQUEST,
+                                       .whole = size.state > 0};
+    cr_assert_eq(gr_scheduler_new(&w.scheduler, &w.p), 0);
+    return w;
+}
+
+static void close_world(struct world *w)
+{
+    gr_scheduler_free(&w->scheduler);
+    gr_session_close(&w->session);
+    gr_model_close(&w->model);
+}
+
+static struct gr_sampler *open_sampler(const struct world *w, uint64_t seed)
+{
+    struct gr_sampler_params p = gr_sampler_params_default();
+    struct gr_sampler *s;
+    p.n_vocab = w->n_vocab, p.n_ctx = MOST_TEXT, p.seed = seed;
+    p.temp = seed % 2 ? 0.9f : 0;
+    p.penalty_repeat = seed % 3 ? 1 : 1.1f;
+    cr_assert_eq(gr_sampler_new(&s, &p), 0);
+    return s;
+}
+
+/* ---- a request and what is said of it ---- */
+
+struct client {
+    int32_t prompt[MOST_TEXT], n_prompt, n_predict;
+    uint64_t seed, id;
+    /* said */
+    int32_t token[MOST_TEXT], n;
+    char text[8 * MOST_TEXT];
+    float logprob[MOST_TEXT];
+    struct gr_prob top[MOST_TEXT][3];
+    struct gr_result result;
+    int n_result, order;
+};
+
+static int n_ended; /* results so far */
+
+static void on_piece(const struct gr_piece *p, void *user)
+{
+    struct client *c = user;
+    cr_assert_eq(c->n_result, 0);
+    cr_assert_lt(strlen(c->text) + p->n, sizeof c->text);
+    strncat(c->text, p->text, p->n);
+    if (p->id < 0)
+        return;
+    c->logprob[c->n] = p->logprob;
+    for (int i = 0; i < p->n_top && i < 3; i++)
+        c->top[c->n][i] = p->top[i];
+    c->token[c->n++] = p->id;
+}
+
+static void on_result(const struct gr_result *r, void *user)
+{
+    struct client *c = user;
+    c->result = *r;
+    c->n_result++;
+    c->order = n_ended++;
+}
+
+static struct gr_request request_of(const struct world *w, struct client *c)
+{
+    return (struct gr_request){.prompt = c->prompt,
+                               .n_prompt = c->n_prompt,
+                               .n_predict = c->n_predict,
+                               .sampler = open_sampler(w, c->seed),
+                               .piece = on_piece,
+                               .result = on_result,
+                               .user = c};
+}
+
+static void submit(const struct world *w, struct client *c)
+{
+    struct gr_request r = request_of(w, c);
+    cr_assert_eq(gr_scheduler_submit(w->scheduler, &r, &c->id), 0);
+}
+
+static void run(const struct world *w)
+{
+    while (gr_scheduler_step(w->scheduler))
+        ;
+}
+
+static void make_client(const struct world *w, struct client *c, struct gr_rng *rng, int32_t n)
+{
+    *c = (struct client){.n_prompt = n, .n_predict = 12, .seed = gr_rng_u32(rng)};
+    for (int32_t i = 0; i < n; i++)
+        c->prompt[i] = 3 + (int32_t)(gr_rng_below(rng, (uint32_t)(w->n_vocab - 3)));
+}
+
+/* The same request by itself, in a session of its own: token by token of the answer. */
+static void check_alone(const struct world *w, const struct client *c, const char *what)
+{
+    struct gr_session *s = open_session(w, 512, 1);
+    struct gr_sampler *sampler = open_sampler(w, c->seed);
+    struct gr_detok *detok;
+    char text[8 * MOST_TEXT] = "";
+    const char *p;
+    size_t n;
+    int32_t id = -1, i = 0;
+    struct gr_batch batch = {.n_tok = c->n_prompt, .token = c->prompt};
+    cr_assert_eq(gr_detok_new(&detok, w->model, false), 0);
+    for (int32_t k = 0; k < c->n_prompt; k++)
+        cr_assert_eq(gr_sampler_accept(sampler, c->prompt[k]), 0);
+    for (; i < c->n_predict && !(id >= 0 && gr_text_is_eog(w->model, id)); i++) {
+        cr_assert_eq(gr_decode(s, &batch), 0, "%s", gr_error_message());
+        cr_assert_eq(gr_sampler_pick(sampler, gr_logits(s, -1), &id), 0);
+        cr_assert_eq(gr_sampler_accept(sampler, id), 0);
+        cr_expect(i < c->n && c->token[i] == id, "%s: token %d is %d, expected %d", what, i,
+                  i < c->n ? c->token[i] : -1, id);
+        if (!gr_text_is_eog(w->model, id) && !gr_detok_push(detok, id, &p, &n))
+            strncat(text, p, n);
+        batch = (struct gr_batch){.n_tok = 1, .token = &id};
+    }
+    if (!gr_detok_flush(detok, &p, &n))
+        strncat(text, p, n);
+    cr_expect_eq(c->n, i, "%s: %d tokens, expected %d", what, c->n, i);
+    cr_expect_str_eq(c->text, text, "%s", what);
+    cr_expect_eq(c->n_result, 1, "%s: %d results", what, c->n_result);
+    cr_expect_eq(c->result.n_prompt, c->n_prompt);
+    cr_expect_eq(c->result.n_generated, i);
+    cr_expect_eq(c->result.end, gr_text_is_eog(w->model, id) ? GR_END_TOKEN : GR_END_LENGTH);
+    gr_detok_free(&detok);
+    gr_sampler_free(&sampler);
+    gr_session_close(&s);
+}
+
+/* ---- tests ---- */
+
+static struct client client[MOST_REQUEST];
+
+/* Prompts of any length, some of which begin alike or are equal, that come in while others run. */
+static void random_requests(const struct world *w, int n, int32_t most, uint64_t seed)
+{
+    struct gr_rng rng = gr_rng_new(seed);
+    for (int i = 0; i < n; i++) {
+        int32_t length = 1 + (int32_t)gr_rng_below(&rng, (uint32_t)most);
+        make_client(w, &client[i], &rng, length);
+        if (i && gr_rng_below(&rng, 2)) {
+            const struct client *other = &client[gr_rng_below(&rng, (uint32_t)i)];
+            int32_t same = (int32_t)(gr_rng_below(&rng, (uint32_t)(other->n_prompt + 1)));
+            same = same < length ? same : length;
+            memcpy(client[i].prompt, other->prompt, (size_t)same * sizeof *other->prompt);
+        }
+        submit(w, &client[i]);
+        for (int k = (int)gr_rng_below(&rng, 4); k > 0; k--)
+            gr_scheduler_step(w->scheduler);
+    }
+    run(w);
+}
+
+static const char *const archs[] = {"llama", "gemma3", "mamba", "jamba"};
+
+Test(scheduler, requests_are_what_they_are_alone)
+{
+    for (size_t a = 0; a < GR_COUNT(archs); a++) {
+        const char *path = tiny_path("model.gguf");
+        tiny_write_arch(archs[a], path);
+        for (int tight = 0; tight < 2; tight++) {
+            struct world w = open_world(path, 4, tight ? 512 : 2048);
+            random_requests(&w, 16, tight ? 300 : 150, 1 + a);
+            for (int i = 0; i < 16; i++) {
+                char what[64];
+                snprintf(what, sizeof what, "%s, %s, request %d", archs[a],
+                         tight ? "few cells" : "many cells", i);
+                check_alone(&w, &client[i], what);
+            }
+            struct gr_scheduler_stats stats = gr_scheduler_stats(w.scheduler);
+            cr_expect_eq(stats.n_request, 16);
+            cr_expect_eq(stats.n_failed + stats.n_cancelled, 0);
+            close_world(&w);
+        }
+    }
+}
+
+/* Answers that grow until cells run out: the last request is stopped and computed again. */
+Test(scheduler, a_request_is_preempted)
+{
+    struct world w = open_world(tiny_model(false), 4, 512);
+    struct gr_rng rng = gr_rng_new(5);
+    for (int i = 0; i < 4; i++) {
+        make_client(&w, &client[i], &rng, 60);
+        client[i].n_predict = 150;
+        submit(&w, &client[i]);
+    }
+    run(&w);
+    for (int i = 0; i < 4; i++)
+        check_alone(&w, &client[i], "preempted");
+    cr_expect_gt(gr_scheduler_stats(w.scheduler).n_preempted, 0);
+    close_world(&w);
+}
+
+/* Equal beginnings that come at once are computed once; a text that goes on begins at its end. */
+Test(scheduler, beginnings_are_computed_once)
+{
+    struct world w = open_world(tiny_model(false), 8, 4096);
+    struct gr_rng rng = gr_rng_new(6);
+    make_client(&w, &client[0], &rng, 300);
+    for (int i = 0; i < 8; i++) {
+        if (i)
+            make_client(&w, &client[i], &rng, 300);
+        memcpy(client[i].prompt, client[0].prompt, 280 * sizeof *client[0].prompt);
+        submit(&w, &client[i]);
+    }
+    run(&w);
+    for (int i = 0; i < 8; i++) {
+        check_alone(&w, &client[i], "common beginning");
+        cr_expect_eq(client[i].result.n_cached, i ? 280 : 0, "request %d: %d cached", i,
+                     client[i].result.n_cached);
+    }
+    struct client *next = &client[8];
+    make_client(&w, next, &rng, 320);
+    memcpy(next->prompt, client[3].prompt, 300 * sizeof *next->prompt);
+    memcpy(next->prompt + 300, client[3].token, (size_t)client[3].n * sizeof *next->prompt);
+    submit(&w, next);
+    run(&w);
+    check_alone(&w, next, "the next turn");
+    cr_expect_eq(next->result.n_cached, 300 + client[3].n - 1); /* the last one was not decoded */
+    close_world(&w);
+}
+
+/* Recurrent states are kept at the end of a prompt: an answer can be written again. */
+Test(scheduler, states_are_kept_at_the_end_of_a_prompt)
+{
+    const char *path = tiny_path("model.gguf");
+    tiny_write_arch("mamba", path);
+    struct world w = open_world(path, 2, 1024);
+    struct gr_rng rng = gr_rng_new(7);
+    make_client(&w, &client[0], &rng, 100);
+    submit(&w, &client[0]);
+    run(&w);
+    make_client(&w, &client[1], &rng, 140);
+    memcpy(client[1].prompt, client[0].prompt, 100 * sizeof *client[0].prompt);
+    submit(&w, &client[1]);
+    run(&w);
+    check_alone(&w, &client[1], "state");
+    cr_expect_eq(client[1].result.n_cached, 100);
+    close_world(&w);
+}
+
+Test(scheduler, owners_share_nothing)
+{
+    struct world w = open_world(tiny_model(false), 2, 1024);
+    struct gr_rng rng = gr_rng_new(8);
+    make_client(&w, &client[0], &rng, 100);
+    client[1] = client[2] = client[0];
+    for (int i = 0; i < 3; i++) {
+        struct gr_request r = request_of(&w, &client[i]);
+        r.owner = i == 2 ? 1 : (uint64_t)i;
+        cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[i].id), 0);
+        run(&w);
+    }
+    cr_expect_eq(client[1].result.n_cached, 0);
+    cr_expect_eq(client[2].result.n_cached, 99);
+    close_world(&w);
+}
+
+/* Requests that wait, read their prompt or are answered end with the next step. */
+Test(scheduler, a_request_is_cancelled)
+{
+    struct world w = open_world(tiny_model(false), 2, 1024);
+    struct gr_rng rng = gr_rng_new(9);
+    for (int i = 0; i < 4; i++) {
+        make_client(&w, &client[i], &rng, i == 1 ? 200 : 8);
+        client[i].n_predict = 100;
+        submit(&w, &client[i]);
+    }
+    gr_scheduler_step(w.scheduler);
+    gr_scheduler_step(w.scheduler);
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(client[i].n_result, 0);
+        gr_scheduler_cancel(w.scheduler, client[i].id);
+    }
+    gr_scheduler_step(w.scheduler);
+    for (int i = 0; i < 3; i++)
+        cr_expect(client[i].n_result == 1 && client[i].result.end == GR_END_CANCELLED, "%d", i);
+    gr_scheduler_cancel(w.scheduler, client[0].id); /* has ended */
+    run(&w);
+    check_alone(&w, &client[3], "beside cancelled ones");
+    cr_expect_eq(gr_scheduler_stats(w.scheduler).n_cancelled, 3);
+    close_world(&w);
+}
+
+/* One request at a time: priorities first, then the owner who has had none, then the oldest. */
+Test(scheduler, order)
+{
+    struct world w = open_world(tiny_model(false), 1, 1024);
+    struct gr_rng rng = gr_rng_new(10);
+    static const int priority[] = {0, 0, 2, 1, 0};
+    static const int expected[] = {2, 3, 0, 1, 4};
+    for (int i = 0; i < 5; i++) {
+        make_client(&w, &client[i], &rng, 8);
+        struct gr_request r = request_of(&w, &client[i]);
+        r.priority = priority[i];
+        cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[i].id), 0);
+    }
+    run(&w);
+    for (int i = 0; i < 5; i++)
+        cr_expect_eq(client[expected[i]].order, i);
+    close_world(&w);
+}
+
+Test(scheduler, owners_get_fair_parts)
+{
+    struct world w = open_world(tiny_model(false), 2, 1024);
+    struct gr_rng rng = gr_rng_new(11);
+    for (int i = 0; i < 6; i++) { /* five of one owner, then one of another */
+        make_client(&w, &client[i], &rng, 8);
+        struct gr_request r = request_of(&w, &client[i]);
+        r.owner = i == 5;
+        cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[i].id), 0);
+    }
+    run(&w);
+    cr_expect_lt(client[5].order, 2);
+    close_world(&w);
+}
+
+Test(scheduler, refused)
+{
+    struct world w = open_world(tiny_model(false), 2, 1024);
+    struct gr_rng rng = gr_rng_new(12);
+    struct client *c = &client[0];
+    make_client(&w, c, &rng, 8);
+    struct gr_request r = request_of(&w, c), bad = r;
+    bad.n_prompt = 0;
+    cr_expect_eq(gr_scheduler_submit(w.scheduler, &bad, &c->id), GR_E_INVALID);
+    bad.n_prompt = MOST_TEXT + 1;
+    cr_expect_eq(gr_scheduler_submit(w.scheduler, &bad, &c->id), GR_E_INVALID);
+    bad = r, bad.n_probs = GR_MAX_PROBS + 1;
+    cr_expect_eq(gr_scheduler_submit(w.scheduler, &bad, &c->id), GR_E_INVALID);
+    for (int i = 1; i <= MOST_REQUEST - 1; i++) {
+        make_client(&w, &client[i], &rng, 4);
+        client[i].n_predict = 1;
+        submit(&w, &client[i]);
+    }
+    cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &c->id), 0);
+    struct gr_request more = request_of(&w, c);
+    cr_expect_eq(gr_scheduler_submit(w.scheduler, &more, &c->id), GR_E_TOO_LARGE);
+    gr_scheduler_stop(w.scheduler, false);
+    cr_expect_eq(gr_scheduler_submit(w.scheduler, &more, &c->id), GR_E_CANCELLED);
+    gr_sampler_free(&more.sampler);
+    gr_scheduler_run(w.scheduler); /* those that were accepted end as they should */
+    for (int i = 0; i < MOST_REQUEST; i++)
+        cr_expect(client[i].n_result == 1 && client[i].result.end <= GR_END_LENGTH, "%d", i);
+    close_world(&w);
+}
+
+/* Limits of an answer: none at all, the context, a stop string that tokens cut. */
+Test(scheduler, ends)
+{
+    struct world w = open_world(tiny_model(false), 4, 2048);
+    struct gr_rng rng = gr_rng_new(13);
+    for (int i = 0; i < 4; i++)
+        make_client(&w, &client[i], &rng, i == 3 ? 8 : 30);
+    client[0].n_predict = 0;
+    client[1].n_predict = -1;
+    client[2].n_predict = 40, client[2].seed = 4;
+    for (int i = 0; i < 3; i++)
+        submit(&w, &client[i]);
+    run(&w);
+    cr_expect_eq(client[0].n, 0);
+    cr_expect_eq(client[0].result.end, GR_END_LENGTH);
+    cr_expect(client[1].n_prompt + client[1].n == MOST_TEXT ||
+              client[1].result.end == GR_END_TOKEN);
+    const char *at = client[2].text; /* two letters, which are two tokens */
+    while (*at && !(at[0] > 0 && at[1] > 0))
+        at++;
+    cr_assert(at[0] && at[1]);
+    char stop[3] = {at[0], at[1], 0}, expected[8 * MOST_TEXT] = "";
+    const char *strings[] = {stop};
+    strncat(expected, client[2].text, (size_t)(at - client[2].text));
+    struct client *c = &client[3];
+    *c = client[2];
+    c->n = c->n_result = 0, c->text[0] = 0;
+    struct gr_request r = request_of(&w, c);
+    cr_assert_eq(gr_stop_new(&r.stop, strings, NULL, 1), 0);
+    cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &c->id), 0);
+    run(&w);
+    cr_expect_str_eq(c->text, expected);
+    cr_expect_eq(c->result.end, GR_END_STRING);
+    cr_expect_eq(c->result.stop, 0);
+    close_world(&w);
+}
+
+/* Probabilities against sums in double of the logits of a session. */
+Test(scheduler, probabilities)
+{
+    struct world w = open_world(tiny_model(false), 2, 1024);
+    struct gr_session *s = open_session(&w, 512, 1);
+    struct gr_rng rng = gr_rng_new(14);
+    struct client *c = &client[0];
+    make_client(&w, c, &rng, 20);
+    c->seed = 3; /* draws */
+    struct gr_request r = request_of(&w, c);
+    r.n_probs = 3;
+    cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &c->id), 0);
+    run(&w);
+    struct gr_batch batch = {.n_tok = c->n_prompt, .token = c->prompt};
+    for (int32_t i = 0; i < c->n; i++) {
+        cr_assert_eq(gr_decode(s, &batch), 0);
+        const float *logits = gr_logits(s, -1);
+        double sum = 0;
+        int better = 0;
+        for (int32_t v = 0; v < w.n_vocab; v++)
+            sum += exp((double)logits[v]);
+        cr_expect_float_eq(c->logprob[i], (double)logits[c->token[i]] - log(sum), 1e-5);
+        for (int32_t v = 0; v < w.n_vocab; v++)
+            better += logits[v] > logits[c->top[i][2].id];
+        cr_expect_eq(better, 2);
+        for (int k = 0; k < 3; k++)
+            cr_expect_float_eq(c->top[i][k].logprob, (double)logits[c->top[i][k].id] - log(sum),
+                               1e-5);
+        cr_expect(c->top[i][0].logprob >= c->top[i][1].logprob &&
+                  c->top[i][1].logprob >= c->top[i][2].logprob);
+        batch = (struct gr_batch){.n_tok = 1, .token = &c->token[i]};
+    }
+    gr_session_close(&s);
+    close_world(&w);
+}
+
+/* Logits that are not finite end a request, not the scheduler. */
+Test(scheduler, a_broken_model_is_said)
+{
+    struct world w = open_world(tiny_model(true), 2, 1024);
+    struct gr_rng rng = gr_rng_new(15);
+    for (int i = 0; i < 3; i++) {
+        make_client(&w, &client[i], &rng, 8);
+        submit(&w, &client[i]);
+    }
+    run(&w);
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(client[i].result.end, GR_END_FAILED);
+        cr_expect_eq(client[i].result.status, GR_E_CHECK);
+    }
+    close_world(&w);
+}
+
+/* ---- threads ---- */
+
+static void *run_thread(void *w)
+{
+    gr_scheduler_run(((struct world *)w)->scheduler);
+    return NULL;
+}
+
+struct submitter {
+    struct world *w;
+    int first;
+};
+static void *submit_thread(void *user)
+{
+    struct submitter *s = user;
+    for (int i = s->first; i < s->first + 8; i++) {
+        submit(s->w, &client[i]);
+        if (i % 3 == 2)
+            gr_scheduler_cancel(s->w->scheduler, client[i].id);
+    }
+    return NULL;
+}
+
+Test(scheduler, requests_come_from_threads)
+{
+    struct world w = open_world(tiny_model(false), 4, 2048);
+    struct submitter s[4];
+    pthread_t t[4], runner;
+    struct gr_rng rng = gr_rng_new(16);
+    for (int i = 0; i < 32; i++)
+        make_client(&w, &client[i], &rng, 20);
+    cr_assert_eq(pthread_create(&runner, NULL, run_thread, &w), 0);
+    for (int i = 0; i < 4; i++) {
+        s[i] = (struct submitter){&w, 8 * i};
+        cr_assert_eq(pthread_create(&t[i], NULL, submit_thread, &s[i]), 0);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
+    gr_scheduler_stop(w.scheduler, false);
+    pthread_join(runner, NULL);
+    for (int i = 0; i < 32; i++) {
+        cr_expect_eq(client[i].n_result, 1);
+        if (client[i].result.end != GR_END_CANCELLED)
+            check_alone(&w, &client[i], "from a thread");
+    }
+    close_world(&w);
+}
