@@ -66,16 +66,16 @@ int gr_text_begin(struct gr_text *t)
 
 /* ---- probabilities ---- */
 
-/* Logarithm of the sum of exp(logit); -inf are none. */
+/* Logarithm of the sum of exp(logit). */
 static double log_sum(const float *logits, int32_t n)
 {
-    double sum = 0;
-    float most = -INFINITY;
+    int32_t best = 0;
+    double others = 0; /* over the largest */
+    for (int32_t i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
     for (int32_t i = 0; i < n; i++)
-        most = logits[i] > most ? logits[i] : most;
-    for (int32_t i = 0; i < n; i++)
-        sum += exp((double)logits[i] - (double)most);
-    return (double)most + log(sum);
+        others += i == best ? 0 : exp((double)logits[i] - (double)logits[best]);
+    return (double)logits[best] + log1p(others);
 }
 
 /* The n most likely tokens, the best first, of equal ones the lowest id. */
