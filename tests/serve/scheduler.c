@@ -179,7 +179,7 @@ static void check_alone(const struct world *w, const struct client *c, const cha
     cr_expect_eq(c->n_result, 1, "%s: %d results", what, c->n_result);
     cr_expect_eq(c->result.n_prompt, c->n_prompt);
     cr_expect_eq(c->result.n_generated, i);
-    cr_expect_eq(c->result.end, gr_text_is_eog(w->model, id) ? GR_END_TOKEN : GR_END_LENGTH);
+    cr_expect_eq(c->result.end, gr_text_is_eog(w->model, id) ? GR_FINISH_TOKEN : GR_FINISH_LENGTH);
     gr_detok_free(&detok);
     gr_sampler_free(&sampler);
     gr_session_close(&s);
@@ -333,7 +333,7 @@ Test(scheduler, a_request_is_cancelled)
     }
     gr_scheduler_step(w.scheduler);
     for (int i = 0; i < 3; i++)
-        cr_expect(client[i].n_result == 1 && client[i].result.end == GR_END_CANCELLED, "%d", i);
+        cr_expect(client[i].n_result == 1 && client[i].result.end == GR_FINISH_CANCELLED, "%d", i);
     gr_scheduler_cancel(w.scheduler, client[0].id); /* has ended */
     run(&w);
     check_alone(&w, &client[3], "beside cancelled ones");
@@ -401,7 +401,7 @@ Test(scheduler, refused)
     gr_sampler_free(&more.sampler);
     gr_scheduler_run(w.scheduler); /* those that were accepted end as they should */
     for (int i = 0; i < MOST_REQUEST; i++)
-        cr_expect(client[i].n_result == 1 && client[i].result.end <= GR_END_LENGTH, "%d", i);
+        cr_expect(client[i].n_result == 1 && client[i].result.end <= GR_FINISH_LENGTH, "%d", i);
     close_world(&w);
 }
 
@@ -419,9 +419,9 @@ Test(scheduler, ends)
         submit(&w, &client[i]);
     run(&w);
     cr_expect_eq(client[0].n, 0);
-    cr_expect_eq(client[0].result.end, GR_END_LENGTH);
+    cr_expect_eq(client[0].result.end, GR_FINISH_LENGTH);
     cr_expect(client[1].n_prompt + client[1].n == MOST_TEXT ||
-              client[1].result.end == GR_END_TOKEN);
+              client[1].result.end == GR_FINISH_TOKEN);
     const char *at = client[2].text; /* two letters, which are two tokens */
     while (*at && !(at[0] > 0 && at[1] > 0))
         at++;
@@ -437,7 +437,7 @@ Test(scheduler, ends)
     cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &c->id), 0);
     run(&w);
     cr_expect_str_eq(c->text, expected);
-    cr_expect_eq(c->result.end, GR_END_STRING);
+    cr_expect_eq(c->result.end, GR_FINISH_STRING);
     cr_expect_eq(c->result.stop, 0);
     close_world(&w);
 }
@@ -489,7 +489,7 @@ Test(scheduler, a_broken_model_is_said)
     }
     run(&w);
     for (int i = 0; i < 3; i++) {
-        cr_expect_eq(client[i].result.end, GR_END_FAILED);
+        cr_expect_eq(client[i].result.end, GR_FINISH_FAILED);
         cr_expect_eq(client[i].result.status, GR_E_CHECK);
     }
     close_world(&w);
@@ -537,7 +537,7 @@ Test(scheduler, requests_come_from_threads)
     pthread_join(runner, NULL);
     for (int i = 0; i < 32; i++) {
         cr_expect_eq(client[i].n_result, 1);
-        if (client[i].result.end != GR_END_CANCELLED)
+        if (client[i].result.end != GR_FINISH_CANCELLED)
             check_alone(&w, &client[i], "from a thread");
     }
     close_world(&w);

@@ -166,8 +166,8 @@ static void forget(struct gr_scheduler *s, struct gr_text *t)
         if (s->live[i] == t)
             s->live[i--] = s->live[--s->n_live];
     }
-    s->stats.n_cancelled += t->end == GR_END_CANCELLED;
-    s->stats.n_failed += t->end == GR_END_FAILED;
+    s->stats.n_cancelled += t->end == GR_FINISH_CANCELLED;
+    s->stats.n_failed += t->end == GR_FINISH_FAILED;
     s->stats.n_prompt += t->n_prompt;
     s->stats.n_cached += t->n_cached > 0 ? t->n_cached : 0;
     s->stats.n_generated += t->n - t->n_prompt;
@@ -190,14 +190,14 @@ static void sweep(struct gr_scheduler *s, bool all)
             continue;
         }
         *at = t->next;
-        gr_text_end(t, GR_END_CANCELLED, 0, NULL);
+        gr_text_end(t, GR_FINISH_CANCELLED, 0, NULL);
         change_waiting(s, -1, 0);
         forget(s, t);
     }
     for (int32_t i = 0; i < s->n_active; i++) {
         struct gr_text *t = s->active[i];
         if (all || t->cancelled)
-            gr_text_end(t, GR_END_CANCELLED, 0, NULL);
+            gr_text_end(t, GR_FINISH_CANCELLED, 0, NULL);
         if (!t->ended)
             continue;
         gr_prefixes_leave(&s->prefixes, t->seq);
@@ -295,9 +295,9 @@ static bool begin(struct gr_scheduler *s, struct gr_text *t)
     s->active[s->n_active++] = t;
     int rc = gr_text_begin(t);
     if (rc)
-        gr_text_end(t, GR_END_FAILED, rc, gr_error_message());
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
     else if (t->request.n_predict == 0)
-        gr_text_end(t, GR_END_LENGTH, 0, NULL);
+        gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
     return true;
 }
 
@@ -342,7 +342,7 @@ static void add_tokens(struct gr_scheduler *s, struct gr_text *t, int32_t n)
     struct step *step = &s->step;
     int32_t done = n_done(s, t);
     if (gr_prefixes_reserve(&s->prefixes, t->seq, n)) {
-        gr_text_end(t, GR_END_FAILED, GR_E_NOMEM_HOST, gr_status_text(GR_E_NOMEM_HOST));
+        gr_text_end(t, GR_FINISH_FAILED, GR_E_NOMEM_HOST, gr_status_text(GR_E_NOMEM_HOST));
         return;
     }
     for (int32_t i = 0; i < n; i++) {
@@ -409,7 +409,7 @@ static int32_t find_cells(struct gr_scheduler *s)
     }
 }
 
-static void end_all(struct gr_scheduler *s, enum gr_end end, int status, const char *message)
+static void end_all(struct gr_scheduler *s, enum gr_finish end, int status, const char *message)
 {
     for (int32_t i = 0; i < s->n_active; i++) {
         struct gr_text *t = s->active[i];
@@ -428,7 +428,7 @@ static void fail(struct gr_scheduler *s, int rc)
     message[n] = 0;
     if (rc == GR_E_KV_FULL && (gr_prefixes_evict(&s->prefixes, -1) || preempt(s)))
         return;
-    end_all(s, rc == GR_E_KV_FULL ? GR_END_LENGTH : GR_END_FAILED, rc, message);
+    end_all(s, rc == GR_E_KV_FULL ? GR_FINISH_LENGTH : GR_FINISH_FAILED, rc, message);
     for (int32_t i = 0; i < s->n_active; i++) {
         int32_t seq = s->active[i]->seq;
         gr_prefixes_drop(&s->prefixes, seq);
@@ -476,7 +476,7 @@ static void run_step(struct gr_scheduler *s)
     int64_t start = gr_serve_now();
     fill(s, find_cells(s));
     if (!step->n) {
-        end_all(s, GR_END_LENGTH, 0, NULL); /* one request, and no cell is left */
+        end_all(s, GR_FINISH_LENGTH, 0, NULL); /* one request, and no cell is left */
         return;
     }
     struct gr_batch batch = {.n_tok = step->n,

@@ -49,12 +49,18 @@ struct gr_piece {
 
 /* Reason for the end of an answer: a token that ends texts, a stop string, its length or that of
  * the context, cancelled, a failure. */
-enum gr_end { GR_END_TOKEN, GR_END_STRING, GR_END_LENGTH, GR_END_CANCELLED, GR_END_FAILED };
+enum gr_finish {
+    GR_FINISH_TOKEN,
+    GR_FINISH_STRING,
+    GR_FINISH_LENGTH,
+    GR_FINISH_CANCELLED,
+    GR_FINISH_FAILED
+};
 struct gr_result {
-    enum gr_end end;
+    enum gr_finish end;
     int32_t stop;                             /* index of the stop string; -1 */
-    int status;                               /* of GR_END_FAILED */
-    const char *message;                      /* of GR_END_FAILED */
+    int status;                               /* of GR_FINISH_FAILED */
+    const char *message;                      /* of GR_FINISH_FAILED */
     int32_t n_prompt, n_cached, n_generated;  /* tokens; n_cached of the prompt were there */
     int64_t queue_ns, prompt_ns, generate_ns; /* waiting; to the first token; from there on */
 };

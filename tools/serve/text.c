@@ -157,7 +157,7 @@ static void finish(struct gr_text *t, struct gr_result *r)
     if (t->ended)
         return;
     t->ended = true, t->end = r->end;
-    if (r->end != GR_END_STRING)
+    if (r->end != GR_FINISH_STRING)
         flush(t);
     r->n_prompt = t->n_prompt;
     r->n_cached = t->n_cached < 0 ? 0 : t->n_cached;
@@ -169,7 +169,7 @@ static void finish(struct gr_text *t, struct gr_result *r)
         t->request.result(r, t->request.user);
 }
 
-void gr_text_end(struct gr_text *t, enum gr_end end, int status, const char *message)
+void gr_text_end(struct gr_text *t, enum gr_finish end, int status, const char *message)
 {
     finish(t, &(struct gr_result){.end = end, .stop = -1, .status = status, .message = message});
 }
@@ -190,7 +190,7 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
     if (!rc && !last)
         rc = gr_detok_push(t->detok, piece.id, &p, &n);
     if (rc) {
-        gr_text_end(t, GR_END_FAILED, rc, gr_error_message());
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
         return;
     }
     if (!t->first)
@@ -201,9 +201,9 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
     bool full =
         t->n >= n_ctx || (t->request.n_predict >= 0 && t->n - t->n_prompt >= t->request.n_predict);
     if (rc)
-        gr_text_end(t, GR_END_FAILED, rc, gr_error_message());
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
     else if (stop >= 0)
-        finish(t, &(struct gr_result){.end = GR_END_STRING, .stop = stop});
+        finish(t, &(struct gr_result){.end = GR_FINISH_STRING, .stop = stop});
     else if (last || full)
-        gr_text_end(t, last ? GR_END_TOKEN : GR_END_LENGTH, 0, NULL);
+        gr_text_end(t, last ? GR_FINISH_TOKEN : GR_FINISH_LENGTH, 0, NULL);
 }

@@ -18,7 +18,7 @@ struct gr_text {
     int32_t n_cached; /* of the prompt, -1 before it began */
     atomic_bool cancelled;
     bool begun, ended;
-    enum gr_end end;
+    enum gr_finish end;
     int64_t submitted, started, first; /* times in ns */
     struct gr_text *next;              /* in the list it is in */
 };
@@ -31,8 +31,8 @@ int gr_text_begin(struct gr_text *t);
 /* Picks the next token by its logits and passes it on; the text may have ended then. */
 void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_vocab,
                   const float *logits, int32_t n_ctx);
-/* Ends the text and says so, once. message: of GR_END_FAILED. */
-void gr_text_end(struct gr_text *t, enum gr_end end, int status, const char *message);
+/* Ends the text and says so, once. message: of GR_FINISH_FAILED. */
+void gr_text_end(struct gr_text *t, enum gr_finish end, int status, const char *message);
 
 int64_t gr_serve_now(void); /* monotonic, ns */
 
