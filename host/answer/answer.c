@@ -330,7 +330,8 @@ static int read_tools(struct gr_answer *a, const char *p, size_t n)
     json_error_t e;
     a->tools = json_loadb(p, n, 0, &e);
     if (!a->tools)
-        return gr_fail(GR_E_INVALID, "tools, line %d, column %d: %s", e.line, e.column, e.text);
+        return gr_fail(GR_E_INVALID, "tools, line %d, column %d: %s", e.line, e.column,
+                       gr_one_line(e.text));
     if (!json_is_array(a->tools))
         return gr_fail(GR_E_INVALID, "tools: a JSON array is expected");
     return 0;

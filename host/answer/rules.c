@@ -341,7 +341,8 @@ int gr_answer_rules(struct gr_rules *rules, const struct gr_answer_calls *params
                        gr_quote(params->format, strlen(params->format)));
     json_t *tools = json_loadb(params->tools, params->n_tools, JSON_REJECT_DUPLICATES, &e);
     if (!tools)
-        return gr_fail(GR_E_INVALID, "tools, line %d, column %d: %s", e.line, e.column, e.text);
+        return gr_fail(GR_E_INVALID, "tools, line %d, column %d: %s", e.line, e.column,
+                       gr_one_line(e.text));
     int rc = write_tools(&w, params, tools);
     json_decref(tools);
     return rc;

@@ -28,6 +28,15 @@ int gr_fail(int status, const char *fmt, ...)
     return last = status;
 }
 
+char *gr_one_line(char *text)
+{
+    for (char *p = text; *p; p++) {
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = '?';
+    }
+    return text;
+}
+
 int gr_error_status(void)
 {
     return last;

@@ -138,7 +138,8 @@ struct gr_val gr_from_json(struct gr_render *r, const char *p, size_t n, bool in
         return gr_render_fail(r, "from_json: %s", why);
     json_t *j = json_loadb(p, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
     if (!j)
-        return gr_render_fail(r, "from_json: line %d, column %d: %s", e.line, e.column, e.text);
+        return gr_render_fail(r, "from_json: line %d, column %d: %s", e.line, e.column,
+                              gr_one_line(e.text));
     struct gr_val v = read_value(r, j, input ? INPUT : OPERATOR);
     json_decref(j);
     return v;
@@ -164,7 +165,7 @@ struct gr_val gr_context_read(struct gr_render *r, const char *p, size_t n)
     json_t *j = json_loadb(n ? p : " ", n ? n : 1, JSON_ALLOW_NUL, &e);
     if (!j) {
         r->rc = gr_fail(GR_E_INVALID, "variables of the chat template, line %d, column %d: %s",
-                        e.line, e.column, e.text);
+                        e.line, e.column, gr_one_line(e.text));
     } else if (!json_is_object(j)) {
         r->rc = gr_fail(GR_E_INVALID, "the variables of a chat template are a JSON object with "
                                       "members like messages; this is something else");

@@ -209,7 +209,7 @@ int gr_schema_read(struct gr_rules *rules, const char *text, size_t n)
     s.root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
     if (!s.root)
         return gr_fail(GR_E_INVALID, "JSON schema, line %d, column %d: %s", e.line, e.column,
-                       e.text);
+                       gr_one_line(e.text));
     read_root(&s);
     json_decref(s.root);
     gr_arena_fini(&s.arena);

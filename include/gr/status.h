@@ -21,7 +21,7 @@ enum gr_status {
     GR_N_STATUS
 };
 
-/* Records a formatted message for this thread (truncated at 1,023 bytes) and returns `status`. */
+/* Records a formatted message for this thread (truncated at 1,999 bytes) and returns `status`. */
 int gr_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The message of this thread's last gr_fail, "" if there was none. Valid until the next gr_fail of
@@ -42,6 +42,10 @@ int gr_status_exit(int status);
 /* `n` bytes of foreign text made safe to print: quotes, non-ASCII and control bytes escaped, at
  * most 60 bytes shown. Returns one of eight rotating buffers of this thread. */
 const char *gr_quote(const char *p, size_t n);
+
+/* Makes foreign text, a parser's message for example, one line: '?' for control characters. Returns
+ * it. */
+char *gr_one_line(char *text);
 
 #ifdef __cplusplus
 }

@@ -257,9 +257,10 @@ Test(scheduler, beginnings_are_computed_once)
     struct gr_rng rng = gr_rng_new(6);
     make_client(&w, &client[0], &rng, 300);
     for (int i = 0; i < 8; i++) {
-        if (i)
+        if (i) {
             make_client(&w, &client[i], &rng, 300);
-        memcpy(client[i].prompt, client[0].prompt, 280 * sizeof *client[0].prompt);
+            memcpy(client[i].prompt, client[0].prompt, 280 * sizeof *client[0].prompt);
+        }
         submit(&w, &client[i]);
     }
     run(&w);

@@ -22,3 +22,9 @@ Test(status, last_failure)
     cr_expect_eq(gr_error_status(), GR_E_CORRUPT);
     cr_expect_str_eq(gr_error(), "here");
 }
+
+Test(status, foreign_text_is_one_line)
+{
+    char text[] = "near '\ta\x7f\r\n\xc3\xa4'";
+    cr_expect_str_eq(gr_one_line(text), "near '?a???\xc3\xa4'");
+}
