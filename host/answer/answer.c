@@ -7,92 +7,6 @@
 #include "base/checked.h"
 #include "gr/status.h"
 
-/* ---- finders ---- */
-
-static void step(struct gr_finder *f, char c)
-{
-    while (f->at && (f->at == f->n || f->text[f->at] != c))
-        f->at = f->border[f->at - 1];
-    f->at += f->text[f->at] == c;
-}
-
-void gr_finder_set(struct gr_finder *f, const char *text, size_t n)
-{
-    *f = (struct gr_finder){.text = text, .n = GR_MIN(n, (size_t)GR_FINDER_MAX)};
-    for (size_t i = 1; i < f->n; i++) {
-        step(f, text[i]);
-        f->border[i] = (uint8_t)f->at;
-    }
-    f->at = 0;
-}
-
-bool gr_finder_put(struct gr_finder *f, char c)
-{
-    if (f->n)
-        step(f, c);
-    return f->n && f->at == f->n;
-}
-
-/* ---- deltas ---- */
-
-static void call_back(struct gr_answer *a, const struct gr_answer_delta *delta)
-{
-    if (!a->rc)
-        a->rc = a->fn(delta, a->user);
-}
-
-static int32_t last_call(const struct gr_answer *a)
-{
-    return a->n_done + a->n_open - 1;
-}
-
-/* Gives the text that has gathered. */
-static void flush(struct gr_answer *a)
-{
-    bool arguments = a->run_part == GR_ANSWER_ARGUMENTS;
-    if (a->run.n)
-        call_back(a, &(struct gr_answer_delta){.part = a->run_part,
-                                               .call = arguments ? last_call(a) : -1,
-                                               .text = a->run.data,
-                                               .n = a->run.n});
-    a->run.n = 0;
-}
-
-void gr_answer_give(struct gr_answer *a, enum gr_answer_part part, const char *p, size_t n)
-{
-    if (part == GR_ANSWER_TEXT && a->n_given) { /* what is the prompt's is not the answer's */
-        size_t given = GR_MIN(n, a->n_given);
-        a->n_given -= given, p += given, n -= given;
-    }
-    if (!n)
-        return;
-    if (a->run_part != part)
-        flush(a);
-    a->run_part = part;
-    int rc = gr_vec_append(&a->run, p, n, 1);
-    a->rc = a->rc ? a->rc : rc;
-}
-
-void gr_answer_begin_call(struct gr_answer *a)
-{
-    if (a->call.begun)
-        return;
-    flush(a);
-    a->call.begun = true;
-    a->n_open++;
-    call_back(a, &(struct gr_answer_delta){.part = GR_ANSWER_CALL,
-                                           .call = last_call(a),
-                                           .name = a->call.name,
-                                           .id = a->call.id});
-}
-
-void gr_answer_give_id(struct gr_answer *a)
-{
-    flush(a);
-    call_back(
-        a, &(struct gr_answer_delta){.part = GR_ANSWER_ID, .call = last_call(a), .id = a->call.id});
-}
-
 /* ---- modes ---- */
 
 static void begin_text(struct gr_answer *a, bool behind_block)
@@ -229,9 +143,10 @@ static void put_reasoning(struct gr_answer *a, char c)
 /* The calls that were read are complete. */
 static void finish_calls(struct gr_answer *a)
 {
-    flush(a);
+    gr_answer_flush(a);
     for (; a->n_open; a->n_open--)
-        call_back(a, &(struct gr_answer_delta){.part = GR_ANSWER_DONE, .call = a->n_done++});
+        gr_answer_call_back(a,
+                            &(struct gr_answer_delta){.part = GR_ANSWER_DONE, .call = a->n_done++});
     a->n_given = 0;
     begin_text(a, true);
 }
@@ -250,9 +165,10 @@ static void withdraw(struct gr_answer *a)
 {
     size_t skip = 0;
     const char *p = a->raw.data;
-    flush(a);
+    gr_answer_flush(a);
     if (a->n_open)
-        call_back(a, &(struct gr_answer_delta){.part = GR_ANSWER_WITHDRAWN, .call = a->n_done});
+        gr_answer_call_back(
+            a, &(struct gr_answer_delta){.part = GR_ANSWER_WITHDRAWN, .call = a->n_done});
     a->n_open = 0;
     while (a->drop_blanks && skip < a->raw.n && gr_is_blank(p[skip]))
         skip++;
@@ -368,7 +284,7 @@ int gr_answer_push(struct gr_answer *a, const char *p, size_t n)
     if (a->ended)
         return gr_fail(GR_E_INVALID, "the answer has ended");
     put_all(a, p, n);
-    flush(a);
+    gr_answer_flush(a);
     return a->rc;
 }
 
@@ -382,7 +298,7 @@ int gr_answer_end(struct gr_answer *a)
     else if (a->mode == GR_MODE_CALL)
         withdraw(a);
     release(a, a->mode == GR_MODE_REASONING ? GR_ANSWER_REASONING : GR_ANSWER_TEXT, a->held.n);
-    flush(a);
+    gr_answer_flush(a);
     return a->rc;
 }
 

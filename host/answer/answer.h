@@ -88,7 +88,9 @@ struct gr_answer {
     enum gr_answer_part run_part;
 };
 
-/* Each keeps its failure in a->rc. */
+/* Each keeps its failure in a->rc. gr_answer_flush gives the text that has gathered. */
+void gr_answer_call_back(struct gr_answer *a, const struct gr_answer_delta *delta);
+void gr_answer_flush(struct gr_answer *a);
 void gr_answer_give(struct gr_answer *a, enum gr_answer_part part, const char *p, size_t n);
 void gr_answer_begin_call(struct gr_answer *a);
 void gr_answer_give_id(struct gr_answer *a);

@@ -19,19 +19,6 @@ void gr_call_fini(struct gr_call *k)
     gr_vec_fini(&k->waiting);
 }
 
-bool gr_call_copy(char *to, size_t *n_to, const char *p, size_t n)
-{
-    if (!n || n > GR_ANSWER_MAX_NAME)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if ((uint8_t)p[i] < 0x20)
-            return false;
-    memcpy(to, p, n);
-    to[n] = 0;
-    *n_to = n;
-    return true;
-}
-
 static bool keep(struct gr_answer *a, struct gr_vec *v, char c)
 {
     int rc = gr_vec_append(v, &c, 1, 1);
