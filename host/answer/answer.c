@@ -91,10 +91,11 @@ static int32_t find_mark(struct gr_answer *a, char c, size_t *n)
     return found;
 }
 
-/* The call that begins with an object, without a mark; NULL: none. */
+/* The call that begins with an object, without a mark; NULL: none. Without tools it is an answer in
+ * JSON. */
 static const char *find_bare_call(const struct gr_answer *a, char c)
 {
-    bool here = a->first && a->held.n == a->n_blank && (c == '{' || c == '[');
+    bool here = a->tools && a->first && a->held.n == a->n_blank && (c == '{' || c == '[');
     for (int32_t i = 0; i < a->n_mark && here; i++)
         if (a->mark[i].kind == GR_MARK_CALL && !a->mark[i].n)
             return a->mark[i].rest;

@@ -67,7 +67,8 @@ struct gr_answer_params {
     size_t n_prompt;
     const char *tools; /* [n_tools] JSON array of tools as in requests to servers; types of
                           parameters for formats that do not write them (values are strings where
-                          the type is "string"); NULL: what reads as JSON is JSON */
+                          the type is "string"); NULL: there are none, so that an object without a
+                          mark is an answer and no call, and what reads as JSON is JSON */
     size_t n_tools;
     gr_answer_fn *fn;
     void *user;

@@ -197,7 +197,7 @@ Test(chat_turns, calls_are_apart, .timeout = 60)
 {
 #define CALLED                                                                                     \
     "root ::= \"<think>hm</think>ok\\n<tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": " \
-    "{\\\"a\\\": 1}}\\n</tool_call>\""
+    "{\\\"a\\\": 52.520008}}\\n</tool_call>\""
 #define CALLING                                                                                    \
     "chat", "-t", "1", "--chat-template", TEMPLATE "{# <tool_call> #}", "--grammar", CALLED
     struct outcome o = GPURUN("a\n", CALLING, "--json");
@@ -205,14 +205,14 @@ Test(chat_turns, calls_are_apart, .timeout = 60)
     json_t *turns = turns_of(o),
            *call = json_array_get(json_object_get(json_array_get(turns, 0), "tool_calls"), 0);
     const char *name = NULL;
-    int a = 0;
+    double a = 0;
     cr_assert_eq(
-        json_unpack(call, "{s:{s:s, s:{s:i}}}", "function", "name", &name, "arguments", "a", &a), 0,
+        json_unpack(call, "{s:{s:s, s:{s:f}}}", "function", "name", &name, "arguments", "a", &a), 0,
         "%s", o.out);
-    cr_expect(!strcmp(name, "f") && a == 1, "%s", o.out);
+    cr_expect(!strcmp(name, "f") && a == 52.520008, "%s", o.out);
     json_decref(turns);
     o = GPURUN("a\n", CALLING);
-    cr_expect_str_eq(o.out, "ok\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n");
+    cr_expect_str_eq(o.out, "ok\n{\"name\":\"f\",\"arguments\":{\"a\":52.520008}}\n");
     o = GPURUN("a\n", CHAT, "--grammar", CALLED);
     cr_expect(strstr(o.out, "ok\n<tool_call>"), "the template knows no calls: %s", o.out);
 }

@@ -36,7 +36,7 @@ static void set_dimmed(struct chat *c, bool on)
 /* Shows a call as a line of JSON. */
 static int show_call(struct chat *c, const json_t *function)
 {
-    char *line = json_dumps(function, JSON_COMPACT);
+    char *line = json_dumps(function, JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (!line)
         return gr_say_no_memory();
     set_dimmed(c, false);
@@ -141,14 +141,28 @@ void gr_chat_drop_answer(struct chat *c)
     gr_answer_free(&c->reader);
 }
 
+/* The tools that --chat-template-kwargs gives the template, as JSON (free); NULL: none. */
+static char *given_tools(const struct gr_options *o)
+{
+    const char *text = o->chat_template_kwargs;
+    json_t *j = text ? json_loads(text, 0, NULL) : NULL, *tools = json_object_get(j, "tools");
+    char *line = json_is_array(tools) ? json_dumps(tools, 0) : NULL;
+    json_decref(j);
+    return line;
+}
+
 int gr_chat_begin_answer(struct chat *c, const struct gr_prompt *prompt)
 {
+    char *tools = c->raw ? NULL : given_tools(c->run.o);
     struct gr_answer_params params = {.format = c->format,
                                       .prompt = prompt->text,
                                       .n_prompt = prompt->n,
+                                      .tools = tools,
+                                      .n_tools = tools ? strlen(tools) : 0,
                                       .fn = take_delta,
                                       .user = c};
     int status = c->raw ? 0 : gr_answer_new(&c->reader, &params);
+    free(tools);
     return status ? gr_say_status(status) : 0;
 }
 

@@ -33,7 +33,7 @@ static int write_messages(struct chat *c, const char *path)
     gr_json_begin();
     json_t *all = json_pack("{s:s, s:O}", "model", c->run.info.name ? c->run.info.name : "",
                             "messages", c->messages);
-    char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
+    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     struct gr_output *f = NULL;
     json_decref(all);
     if (!text)

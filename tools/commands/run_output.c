@@ -202,6 +202,14 @@ static char *json_line(const struct run *r)
     return NULL;
 }
 
+/* A figure to six digits, which are not the digits of numbers that the model wrote. */
+static double six_digits(double x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", x);
+    return strtod(text, NULL);
+}
+
 /* Makes a line of JSON of a chat's answer (free); NULL when there is no memory, or the answer is no
  * UTF-8. */
 static char *turn_line(const struct run *r, const struct run_turn *turn)
@@ -212,8 +220,9 @@ static char *turn_line(const struct run *r, const struct run_turn *turn)
         "content", json_stringn(turn->n ? turn->text : "", turn->n), "stop", stop_name[r->stop],
         "prompt_tokens", (json_int_t)r->n_read, "kept_tokens", (json_int_t)r->n_kept,
         "generated_tokens", r->n_gen, "context", "used", (int)gr_kv_used(r->session), "size",
-        r->n_ctx, "seed", (json_int_t)r->seed, "timings", "prompt_tok_s", prompt_speed(r),
-        "gen_tok_s", rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s);
+        r->n_ctx, "seed", (json_int_t)r->seed, "timings", "prompt_tok_s",
+        six_digits(prompt_speed(r)), "gen_tok_s", six_digits(rate(r->n_gen - 1, r->gen_s)),
+        "ttft_ms", six_digits(1e3 * r->first_s));
     bool whole = o != NULL;
     if (turn->n_reasoning)
         whole &= !json_object_set_new(o, "reasoning_content",
@@ -226,7 +235,7 @@ static char *turn_line(const struct run *r, const struct run_turn *turn)
             json_stringn(r->stops.text[r->stops.found], r->stops.n_text[r->stops.found]));
     if (r->stop == STOP_ERROR)
         whole &= !json_object_set_new(o, "error", json_string(gr_say_last_error()));
-    char *line = whole ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
+    char *line = whole ? json_dumps(o, JSON_REAL_PRECISION(15)) : NULL;
     json_decref(o);
     return line;
 }

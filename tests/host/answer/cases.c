@@ -123,6 +123,23 @@ Test(answer, parameters_in_tags)
     CHECK(cases);
 }
 
+/* An object of a model that has no tools is its answer. */
+Test(answer, objects_without_tools)
+{
+    static const char answer[] = "{\"name\": \"Alice\"}",
+                      marked[] = "<tool_call>{\"name\": \"f\"}</tool_call>";
+    struct reading r;
+    read_in_all_ways(&r, "json", NULL, "", answer, sizeof answer - 1);
+    cr_expect_str_eq(r.log.data, "text({\"name\": \"Alice\"})");
+    reading_fini(&r);
+    read_in_all_ways(&r, "json", NULL, NULL, answer, sizeof answer - 1);
+    cr_expect_eq(r.n_done, 1);
+    reading_fini(&r);
+    read_in_all_ways(&r, "hermes", NULL, "", marked, sizeof marked - 1);
+    cr_expect_eq(r.n_done, 1);
+    reading_fini(&r);
+}
+
 Test(answer, types_of_tools)
 {
     static const char tools[] =

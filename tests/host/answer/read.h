@@ -109,7 +109,7 @@ static inline void reading_fini(struct reading *r)
 }
 
 /* Reads n bytes in pieces of at most `piece` bytes, whose lengths are drawn when there is a
- * generator. */
+ * generator. tools: NULL: some, of which nothing is said; "": none. */
 static inline void read_answer(struct reading *r, const char *format, const char *prompt,
                                const char *tools, const char *p, size_t n, size_t piece,
                                struct gr_rng *rng)
@@ -118,7 +118,8 @@ static inline void read_answer(struct reading *r, const char *format, const char
     struct gr_answer *a;
     *r = (struct reading){0};
     params.prompt = prompt, params.n_prompt = prompt ? strlen(prompt) : 0;
-    params.tools = tools, params.n_tools = tools ? strlen(tools) : 0;
+    tools = tools ? tools : "[]";
+    params.tools = *tools ? tools : NULL, params.n_tools = strlen(tools);
     cr_assert_eq(gr_answer_new(&a, &params), 0, "%s", gr_error());
     for (size_t at = 0; at < n;) {
         size_t length = rng ? 1 + gr_rng_below(rng, (uint32_t)piece) : piece;
