@@ -86,14 +86,15 @@ static bool add_line(enum block *block, struct chat_text *t, const char *line, s
     return more && !*rc && t->n < MOST_MESSAGE;
 }
 
-/* Reads a message or a command of the terminal. */
-static int read_typed(struct chat *c, struct chat_text *t, bool *more)
+/* Reads a message or a command of the terminal; a message's first line may begin with two slashes
+ * for one. */
+static int read_typed(struct chat *c, struct chat_text *t, bool *command, bool *more)
 {
     char prompt[64], used[16], size[16];
     enum block block = c->o.multiline_input ? MULTILINE : ONE_LINE;
     bool goes_on = true;
     int rc = 0;
-    t->n = 0, *more = true;
+    t->n = 0, *command = false, *more = true;
     if (gr_out_is_open())
         gr_out("\n", 1);
     snprintf(prompt, sizeof prompt, "[%s/%s] > ", amount(used, gr_kv_used(c->run.session)),
@@ -117,9 +118,11 @@ static int read_typed(struct chat *c, struct chat_text *t, bool *more)
             *more = begun;
             break;
         }
-        bool command = !begun && *line == '/' && line[1] != '/';
-        goes_on = command ? (rc = gr_chat_add_text(t, line, n), false)
-                          : add_line(&block, t, line, n, &rc);
+        *command = !begun && *line == '/' && line[1] != '/';
+        if (!begun && *line == '/' && !*command)
+            line++, n--;
+        goes_on = *command ? (rc = gr_chat_add_text(t, line, n), false)
+                           : add_line(&block, t, line, n, &rc);
     }
     return rc;
 }
@@ -151,13 +154,11 @@ static int answer(struct chat *c, const char *text, size_t n)
 
 static int next_typed(struct chat *c, struct chat_text *t, bool *more)
 {
-    int rc = read_typed(c, t, more);
+    bool command;
+    int rc = read_typed(c, t, &command, more);
     if (rc || !*more || is_blank(t))
         return rc;
-    if (*t->p == '/' && t->p[1] != '/')
-        return gr_chat_command(c, t->p);
-    bool slashes = *t->p == '/';
-    return answer(c, t->p + slashes, t->n - slashes);
+    return command ? gr_chat_command(c, t->p) : answer(c, t->p, t->n);
 }
 
 static int next_plain(struct chat *c, struct chat_text *t, bool *more)
