@@ -193,6 +193,21 @@ Test(chat_turns, reasoning_is_apart, .timeout = 60)
 }
 
 /* Tool calls are told from the text where the template knows them. */
+/* Lines that end as DOS writes them are the same messages. */
+Test(chat_turns, lines_of_dos, .timeout = 60)
+{
+    struct outcome o = GPURUN("one\ntwo\n", CHAT, "--temp", "0", "--json", "-n", "2");
+    json_t *turns = turns_of(o);
+    struct outcome dos = GPURUN("one\r\ntwo\r\n", CHAT, "--temp", "0", "--json", "-n", "2");
+    json_t *same = turns_of(dos);
+    cr_assert_eq(json_array_size(same), 2);
+    for (size_t i = 0; i < 2; i++)
+        cr_expect_eq(json_integer_value(json_object_get(json_array_get(turns, i), "prompt_tokens")),
+                     json_integer_value(json_object_get(json_array_get(same, i), "prompt_tokens")));
+    json_decref(turns);
+    json_decref(same);
+}
+
 Test(chat_turns, calls_are_apart, .timeout = 60)
 {
 #define CALLED                                                                                     \

@@ -26,8 +26,10 @@ static int read_plain(struct chat_text *t, bool all, bool *more)
     while (!rc && (byte = getchar()) != EOF) {
         char one = (char)byte;
         *more = true;
-        if (one == '\n' && !all)
+        if (one == '\n' && !all) {
+            t->n -= t->n && t->p[t->n - 1] == '\r';
             return gr_chat_add_text(t, "", 0);
+        }
         rc = gr_chat_add_text(t, &one, 1);
         if (!rc && t->n > MOST_MESSAGE) {
             gr_say_error("a message may have %zu bytes at most", MOST_MESSAGE);

@@ -104,7 +104,8 @@ static int renew_grammar(struct chat *c)
     int rc = gr_open_grammar(&c->o, c->run.model, &state);
     if (rc)
         return rc;
-    (void)gr_sampler_set_grammar(c->run.sampler, NULL);
+    if (c->run.sampler) /* not behind an answer that could not begin */
+        (void)gr_sampler_set_grammar(c->run.sampler, NULL);
     gr_grammar_state_free(&c->run.grammar);
     c->run.grammar = state;
     return 0;

@@ -543,8 +543,10 @@ int gr_run_answer(struct run *r)
         rc = gr_run_open_stream(r);
     if (!rc)
         rc = gr_run_begin_drafts(r);
-    if (rc)
+    if (rc) {
+        r->stop = STOP_ERROR;
         return rc;
+    }
     rc = run_text(r, &saved);
     int flushed = gr_run_end_text(r);
     rc = rc ? rc : flushed;
