@@ -1,4 +1,4 @@
-/* What an answer gives, and what its readers share: finders of texts, names that are copied. */
+/* Deltas of an answer, and pieces that its readers share: string finders, copies of names. */
 #include <string.h>
 
 #include "answer/answer.h"

@@ -59,7 +59,7 @@ struct gr_answer_delta {
 /* Receives a delta, valid during the call. A status other than 0 ends the reading with it. */
 typedef int gr_answer_fn(const struct gr_answer_delta *delta, void *user);
 
-/* What an answer is read by. */
+/* Parameters of reading an answer. */
 struct gr_answer_params {
     const char *format; /* of gr_answer_known */
     const char *prompt; /* [n_prompt] end of the rendered prompt, which may have opened a block of

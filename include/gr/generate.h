@@ -69,7 +69,7 @@ struct gr_generate_params {
 };
 GR_API struct gr_generate_params gr_generate_params_default(void);
 
-/* What was done, also by a call that failed. */
+/* Result of a generation, filled in by a call that failed too. */
 struct gr_generated {
     enum gr_end end;
     int32_t stop;     /* stop string that ended the text, or -1 */

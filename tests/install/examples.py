@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The examples of include/, built with the installed files alone: examples.py BUILD SOURCE CMAKE CC SANITIZERS.
 
-What each prints is compared with what the program gpurun prints, or with what is computed here from it. All but those with draws
+The output of each is compared with that of the program gpurun, or with values computed from it here. All but those with draws
 take the token of the largest logit, of texts where another one is far: rounding does not matter."""
 
 import json

@@ -493,6 +493,8 @@ Test(scheduler, a_broken_model_is_said)
         cr_expect_eq(client[i].result.end, GR_FINISH_FAILED);
         cr_expect_eq(client[i].result.status, GR_E_CHECK);
     }
+    cr_expect_eq(gr_scheduler_stats(w.scheduler).n_active, 0);
+    cr_expect_eq(gr_scheduler_stats(w.scheduler).n_failed, 3);
     close_world(&w);
 }
 

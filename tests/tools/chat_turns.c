@@ -108,7 +108,7 @@ Test(chat_turns, answers_of_recurrent_models, .timeout = 120)
     }
 }
 
-/* What the session has of a conversation is not computed again. */
+/* Tokens of a conversation that are in the cache are not computed again. */
 Test(chat_turns, the_common_beginning_is_kept, .timeout = 60)
 {
     struct outcome o =

@@ -58,7 +58,7 @@ static const char *text_of(const json_t *j, size_t *n)
     return json_string_value(text);
 }
 
-/* What a run of the prompt alone gives: text, stop and number of tokens. */
+/* Result of a run of the prompt alone: text, stop and number of tokens. */
 static void expect_alone(const json_t *j, const char *prompt, const char *const *more)
 {
     const char *argv[48] = {"gpurun", "-m", model, "-p", prompt, "--no-escape", ALIKE, "--json"};
@@ -292,7 +292,7 @@ Test(parallel, interrupt)
 {
     int out;
     begin();
-    /* Of different lengths, so that one goes on when another one has ended. */
+    /* Lengths differ, so that one goes on when another one has ended. */
     const char *const argv[] = {
         "gpurun", "-m", model, "-p", "a", "-p", LONG, "-np", "2",      "-ns",          "3000", "-n",
         "-1",     "-c", "0",   "-s", "1", "-q", "-t", "1",   "--json", "--ignore-eos", NULL};

@@ -95,7 +95,7 @@ const char *gr_chat_last_role(const struct chat *c)
 
 /* ---- the prompt ---- */
 
-/* What the template sees, as JSON text (free). */
+/* Makes the variables of the template, as JSON text (free). */
 static int make_context(struct chat *c, json_t *messages, bool generation, char **text)
 {
     gr_json_begin();

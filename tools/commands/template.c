@@ -43,7 +43,7 @@ static json_t *read_messages(const struct gr_options *o, int *rc)
     return j;
 }
 
-/* What the template sees, as JSON text (free). */
+/* Makes the variables of the template, as JSON text (free). */
 static int make_context(const struct gr_options *o, const struct gr_model *model, char **text)
 {
     int rc;

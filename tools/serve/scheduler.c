@@ -227,7 +227,7 @@ static int32_t n_done(const struct gr_scheduler *s, const struct gr_text *t)
     return s->prefixes.seq[t->seq].n;
 }
 
-/* Whether another request is about to compute a good part of this one's beginning. */
+/* Returns whether another request is about to compute a good part of this one's prefix. */
 static bool follows(const struct gr_scheduler *s, const struct gr_text *t)
 {
     int32_t seq, there = gr_prefixes_find(&s->prefixes, t->request.owner, t->token, t->n, &seq);
@@ -449,8 +449,6 @@ static void measure(struct gr_scheduler *s, int64_t ns)
         s->token_ns = mean(s->token_ns, ((double)ns - s->plain_ns) / s->step.n_prompt);
     pthread_mutex_lock(&s->lock);
     s->stats.n_step++, s->stats.step_ns += ns;
-    s->stats.n_active = s->n_active;
-    s->stats.n_used = gr_kv_used(s->p.session);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -493,23 +491,32 @@ static void run_step(struct gr_scheduler *s)
     measure(s, gr_serve_now() - start);
 }
 
+/* Publishes what there is now. */
+static void publish(struct gr_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stats.n_active = s->n_active;
+    s->stats.n_used = gr_kv_used(s->p.session);
+    pthread_mutex_unlock(&s->lock);
+}
+
 bool gr_scheduler_step(struct gr_scheduler *s)
 {
     sweep(s, receive(s));
     admit(s);
     sweep(s, false); /* what ended as it began */
-    if (!s->n_active)
-        return s->waiting != NULL;
-    run_step(s);
+    bool active = s->n_active > 0;
+    if (active)
+        run_step(s);
     sweep(s, false);
-    return true;
+    publish(s);
+    return active || s->waiting;
 }
 
 /* Waits until there is something to do; false: nothing will come. */
 static bool wait_for_work(struct gr_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->stats.n_active = s->n_active;
     while (!s->inbox && !s->stopping)
         pthread_cond_wait(&s->wake, &s->lock);
     bool more = s->inbox != NULL;

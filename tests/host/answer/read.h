@@ -1,4 +1,4 @@
-/* What was read of an answer as one text, whatever the pieces. */
+/* Reads an answer and logs its deltas as one text, whatever the pieces were. */
 #ifndef TESTS_HOST_ANSWER_READ_H
 #define TESTS_HOST_ANSWER_READ_H
 
