@@ -28,6 +28,8 @@ static int (*const functions[GR_N_COMMANDS])(const struct gr_options *o) = {
 
 static const struct gr_command_spec *find_command(const char *name)
 {
+    if (!strcmp(name, "server"))
+        name = "serve";
     for (const struct gr_command_spec *c = gr_commands; c->name; c++) {
         if (!strcmp(c->name, name))
             return c;

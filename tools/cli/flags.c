@@ -24,6 +24,8 @@ const struct gr_command_spec gr_commands[] = {
 #define CHAT (1u << GR_CMD_chat)
 #define ONCE (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile has the flags of run */
 #define RUN (ONCE | CHAT)                              /* flags of both */
+#define SERVE (1u << GR_CMD_serve)
+#define GENERATE (RUN | SERVE) /* the server's are defaults of requests */
 #define TOKENIZE (1u << GR_CMD_tokenize)
 #define TEMPLATE (1u << GR_CMD_template)
 #define EMBED (1u << GR_CMD_embed)
@@ -41,7 +43,7 @@ const struct gr_command_spec gr_commands[] = {
 #define DIFF (1u << GR_CMD_diff)
 #define LISTS (1u << GR_CMD_list)
 #define PULL (1u << GR_CMD_pull)
-#define MODELS (RUN | EMBED | TOKENIZE | INSPECT | REPLAY | FIT | DIFF | BENCH)
+#define MODELS (GENERATE | EMBED | TOKENIZE | INSPECT | REPLAY | FIT | DIFF | BENCH)
 #define ALL ((1u << GR_N_COMMANDS) - 1)
 #define BRIEF GR_BRIEF
 

@@ -153,7 +153,7 @@ struct gr_options {
 #undef ABSENT_FLAG
 };
 
-enum gr_flag_group { MODEL, TEXT, SAMPLING, MEMORY, ROPE, OUTPUT, COMMANDS, GR_N_GROUPS };
+enum gr_flag_group { MODEL, TEXT, SAMPLING, MEMORY, ROPE, SERVER, OUTPUT, COMMANDS, GR_N_GROUPS };
 
 struct gr_flag {
     enum gr_flag_kind kind;

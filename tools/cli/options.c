@@ -411,11 +411,11 @@ static int check_arguments(struct gr_options *o, const char *model)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];
     bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_chat ||
-                       o->command == GR_CMD_tokenize || o->command == GR_CMD_template ||
-                       o->command == GR_CMD_embed || o->command == GR_CMD_inspect ||
-                       o->command == GR_CMD_fit || o->command == GR_CMD_profile ||
-                       o->command == GR_CMD_perplexity || o->command == GR_CMD_imatrix ||
-                       o->command == GR_CMD_diff;
+                       o->command == GR_CMD_serve || o->command == GR_CMD_tokenize ||
+                       o->command == GR_CMD_template || o->command == GR_CMD_embed ||
+                       o->command == GR_CMD_inspect || o->command == GR_CMD_fit ||
+                       o->command == GR_CMD_profile || o->command == GR_CMD_perplexity ||
+                       o->command == GR_CMD_imatrix || o->command == GR_CMD_diff;
     if (o->n_args < c->least && !o->help) {
         gr_say_error("usage: gpurun %s %s", c->name, c->args);
         return GR_EXIT_USAGE;

@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "templates.h"
 #include "tools/cli/edit.h"
 #include "tools/cli/input.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/say.h"
+#include "tools/cli/templates.h"
 
 #define MOST_MESSAGE ((size_t)16 << 20) /* bytes of a message */
 

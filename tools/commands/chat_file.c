@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "chat.h"
-#include "templates.h"
 #include "tools/cli/input.h"
 #include "tools/cli/json.h"
 #include "tools/cli/say.h"
+#include "tools/cli/templates.h"
 
 /* Returns the name of the state beside a file (free), or NULL after printing the error. */
 static char *state_path(const char *path)

@@ -6,10 +6,10 @@
 #include <time.h>
 
 #include "chat.h"
-#include "templates.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/json.h"
 #include "tools/cli/say.h"
+#include "tools/cli/templates.h"
 
 /* ---- texts and messages ---- */
 

@@ -12,12 +12,13 @@
 #define COLUMN 34
 
 static const char *const group_name[GR_N_GROUPS] = {"model", "text",   "sampling", "memory",
-                                                    "rope",  "output", "commands"};
+                                                    "rope",  "server", "output",   "commands"};
 static const char *const group_title[GR_N_GROUPS] = {"The model",
                                                      "The text",
                                                      "Sampling, in the order of the chain",
                                                      "Context, memory, devices",
                                                      "Positions and rope",
+                                                     "The server",
                                                      "Output",
                                                      "Flags of single commands"};
 

@@ -5,12 +5,12 @@
 #include <time.h>
 
 #include "commands.h"
-#include "templates.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/input.h"
 #include "tools/cli/json.h"
 #include "tools/cli/model.h"
 #include "tools/cli/say.h"
+#include "tools/cli/templates.h"
 
 /* The object of --messages; a list becomes its member `messages`. */
 static json_t *read_messages(const struct gr_options *o, int *rc)

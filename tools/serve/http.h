@@ -11,14 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct gr_http;     /* a server that listens */
+struct gr_httpd;    /* a server that listens */
 struct gr_exchange; /* a request and its answer */
+struct gr_keys;
 
 /* ---- what a handler sees of a request ---- */
 
 /* The part of the path that a route's "*" stands for, decoded; "" without one. */
 const char *gr_exchange_rest(const struct gr_exchange *x);
-/* Values of a header and of the query; NULL: not given. */
+/* Values of a header and of the query, in the handler only; NULL: not given. */
 const char *gr_exchange_header(const struct gr_exchange *x, const char *name);
 const char *gr_exchange_query(const struct gr_exchange *x, const char *name);
 /* The body [*n]; zero-terminated. */
@@ -30,65 +31,79 @@ uint64_t gr_exchange_owner(const struct gr_exchange *x);
 
 /* ---- answers: one of these ---- */
 
-/* Answers with a body [n] of malloc, which belongs to the exchange from here on. */
+/* Answers with a body [n] of malloc, which belongs to the exchange from here on. type: static. x is
+ * not valid any more when it was kept. */
 void gr_exchange_answer(struct gr_exchange *x, int status, const char *type, char *body, size_t n);
-/* Adds a header to the answer; before it. value must not come from a request. */
+/* Adds a header to the answer, before it; at most GR_MAX_HEADER. The name is static, the value is
+ * copied and must not come from a request. */
 void gr_exchange_add_header(struct gr_exchange *x, const char *name, const char *value);
+#define GR_MAX_HEADER 4
 
-/* Keeps the exchange beyond its handler, which has not answered: gone (unless NULL) is called once,
- * in any thread, if the client hangs up or stalls before the end of the answer; it must return at
- * once. After it all that is written is dropped; the exchange still has to be ended. */
+/* Keeps the exchange beyond its handler, which has not answered. gone (unless NULL) is called at
+ * most once, in any thread, when the client hangs up or stalls before the answer of
+ * gr_exchange_answer or the end by gr_exchange_end, and never after these return. It must return at
+ * once and call nothing of the exchange. After it all that is written is dropped; the exchange
+ * still has to be answered or ended. */
 void gr_exchange_keep(struct gr_exchange *x, void (*gone)(void *user), void *user);
-/* Begins an answer of status 200 whose end is not known yet. ping: what is sent when nothing was
- * for 15 s, NULL: nothing; static. */
+/* Begins the answer of an exchange that was kept, with status 200 and an end that is not known yet.
+ * type: static. ping: sent when nothing was for 15 s, NULL: nothing; static. */
 void gr_exchange_stream(struct gr_exchange *x, const char *type, const char *ping);
-/* Sends n bytes; false: the client has gone. */
+/* Sends n bytes of a stream, without waiting; false: the client has gone, or has left 8 MiB
+ * unread. */
 bool gr_exchange_write(struct gr_exchange *x, const char *p, size_t n);
-/* Ends a stream, or an exchange that was kept and whose client has gone; x is not valid then. A kept
- * exchange that is answered by gr_exchange_answer is not ended by this. */
+/* Ends a stream, or an exchange that was kept and has no answer, whose connection is closed then. x
+ * is not valid any more. */
 void gr_exchange_end(struct gr_exchange *x);
 
 /* ---- the server ---- */
 
 typedef void gr_handler_fn(struct gr_exchange *x, void *user);
 
-/* A route. Paths are compared whole; a "*" at their end or in the middle of them stands for one
- * segment that is not empty. */
+/* A route. Paths are without "/v1", which requests may have in front of each. "*" stands for a
+ * segment of the path that is not empty, and at the end for all that follows. */
 struct gr_route {
-    const char *method, *path;
+    const char *method, *path; /* HEAD goes to GET */
     gr_handler_fn *handler;
-    bool open; /* asks for no key */
+    bool open; /* asks for no key, and is answered before the server is ready */
 };
 
-/* How errors look: called for those found here (404, 405, 401, 413, ..), with an exchange to
- * answer. code: a word for programs, NULL: none. */
+/* Makes the answer to a request that is refused here (404, 405, 401, 413, ..). code: a word for
+ * programs, NULL: none. */
 typedef void gr_refuse_fn(struct gr_exchange *x, int status, const char *message, const char *code);
 
-struct gr_http_params {
-    const char *host; /* numeric address, or a name that has one */
+struct gr_httpd_params {
+    const char *host; /* address, or a name that has one */
     uint16_t port;    /* 0: any that is free */
+    int listener;     /* a socket that listens already, in place of host and port; -1: none */
     const struct gr_route *route; /* [n_route] */
     size_t n_route;
     void *user; /* of the handlers */
     gr_refuse_fn *refuse;
-    const char *const *key; /* [n_key] keys, one of which each request has to name; none: n_key 0 */
-    size_t n_key;
+    const struct gr_keys *keys;               /* one of which requests have to name; NULL: none */
     const char *tls_key_file, *tls_cert_file; /* NULL: plain */
-    const char *origin;    /* which pages may call it: an origin, "*", NULL: its own page alone */
-    size_t max_body;       /* bytes */
+    const char *origin; /* pages of this origin may call, "*": of any; NULL: of the server's own */
+    size_t max_body;    /* bytes */
     uint32_t max_connections;
-    int32_t n_thread;      /* event loops; 0: 2 */
+    int32_t n_thread; /* event loops; 0: 2 */
+    int32_t header_s; /* seconds in which a client has to send a request's header */
+    int32_t stall_s;  /* seconds that it may pause while it sends a body or reads an answer */
 };
 
 /* Listens. Returns an exit code of the program, after a message. */
-int gr_http_open(struct gr_http **out, const struct gr_http_params *params);
+int gr_httpd_open(struct gr_httpd **out, const struct gr_httpd_params *params);
 /* Address that it listens on ("http://127.0.0.1:8080"). */
-const char *gr_http_url(const struct gr_http *h);
+const char *gr_httpd_url(const struct gr_httpd *h);
+/* Returns whether an address is the machine's own; names are looked up. */
+bool gr_httpd_is_loopback(const char *host);
+/* Refuses all routes that are not open with status 503 and a static message; NULL: no longer. So it
+ * begins, with "Loading model". */
+void gr_httpd_set_unready(struct gr_httpd *h, const char *message);
 /* No more connections are accepted; those that are open end with their answer. */
-void gr_http_drain(struct gr_http *h);
+void gr_httpd_drain(struct gr_httpd *h);
 /* Number of exchanges that have not ended. */
-int32_t gr_http_busy(const struct gr_http *h);
-/* Closes all connections and waits until no handler runs. Exchanges that were kept must have ended. */
-void gr_http_close(struct gr_http **h);
+int32_t gr_httpd_busy(struct gr_httpd *h);
+/* Closes all connections and waits until no handler runs. Exchanges that were kept must have ended.
+ */
+void gr_httpd_close(struct gr_httpd **h);
 
 #endif

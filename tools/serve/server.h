@@ -12,16 +12,28 @@
 #include "scheduler.h"
 
 struct gr_options;
+struct gr_metrics;
 
+enum gr_server_state { GR_SERVER_LOADING, GR_SERVER_READY, GR_SERVER_STOPPING, GR_SERVER_FAILED };
+
+/* Complete once the state is GR_SERVER_READY, and not changed from then on but for the state. Only
+ * handlers of open routes are called before. */
 struct gr_server {
     const struct gr_options *options; /* defaults of requests: samplers, lengths */
     struct gr_model *model;
     struct gr_scheduler *scheduler;
     struct gr_template *chat; /* NULL: the model has none */
+    const char *format;       /* of answers to it (gr_answer_known) */
     const char *name;         /* of the model in answers */
     int64_t created;          /* Unix time at which the model was loaded */
     int32_t n_ctx;            /* most tokens of a request */
     int32_t n_parallel;       /* most choices times prompts of a request */
+    struct gr_model_info info;
+    struct gr_fit fit; /* memory, as the session was opened */
+    struct gr_metrics *metrics;
+    atomic_int state;  /* enum gr_server_state */
+    atomic_int failed; /* status that ends the server; 0: none */
+    int wake;          /* eventfd that the main thread waits for */
 };
 
 /* ---- answers ---- */
@@ -31,19 +43,46 @@ void gr_answer_json(struct gr_exchange *x, int status, json_t *body);
 /* Refuses a request with a message for people; param: the field it is about, NULL: none. */
 void gr_refuse(struct gr_exchange *x, int status, const char *param, const char *message, ...)
     __attribute__((format(printf, 4, 5)));
-/* Refuses what the library refused: the HTTP status that belongs to a gr_status. */
+/* The same with a word for programs, "context_length_exceeded"; NULL: none. */
+void gr_refuse_as(struct gr_exchange *x, int status, const char *param, const char *code,
+                  const char *message);
+/* Refuses what the library refused, with its message: the HTTP status that belongs to a
+ * gr_status. */
 void gr_refuse_status(struct gr_exchange *x, int status, const char *param);
+/* Refuses what gr_scheduler_submit refused. */
+void gr_refuse_submit(struct gr_exchange *x, int status);
+/* The form of errors of the HTTP layer. */
+gr_refuse_fn gr_refuse_plain;
+/* Makes a string of any bytes: what is no UTF-8 becomes U+FFFD. NULL: no memory. */
+json_t *gr_json_text(const char *p, size_t n);
+/* Makes the object of an error, {"error": {..}}; NULL: no memory. */
+json_t *gr_error_json(int status, const char *param, const char *code, const char *message);
+
 /* Reads the body as an object, within the limits of nodes and depth; NULL: refused. The body is
  * dropped. */
 json_t *gr_read_object(struct gr_exchange *x);
 
-/* ---- handlers, by file ---- */
+/* Renders the chat template for a request: its messages, tools, add_generation_prompt,
+ * chat_template_kwargs. Texts in parts become one. false: refused; otherwise gr_prompt_free. */
+bool gr_render_chat(struct gr_exchange *x, const struct gr_server *s, const json_t *request,
+                    struct gr_prompt *prompt);
 
-gr_handler_fn gr_health, gr_models, gr_model_by_id, gr_props, gr_slots, gr_version, gr_metrics; /* status.c, metrics.c */
-gr_handler_fn gr_tokenize, gr_detokenize, gr_apply_template;                  /* tokens.c */
-gr_handler_fn gr_completions, gr_completion_native, gr_infill;                /* completions.c */
-gr_handler_fn gr_chat;                                                        /* chat.c */
-gr_handler_fn gr_responses;                                                   /* responses.c */
-gr_handler_fn gr_embeddings, gr_rerank;                                       /* embeddings.c */
+/* ---- handlers, by file; `user` is the server ---- */
+
+gr_handler_fn gr_serve_health, gr_serve_models, gr_serve_model_by_id, gr_serve_props,
+    gr_serve_version;                                                          /* status.c */
+gr_handler_fn gr_serve_metrics;                                                /* metrics.c */
+gr_handler_fn gr_serve_tokenize, gr_serve_detokenize, gr_serve_apply_template; /* tokens.c */
+
+/* Routes, by the options: routes.c. Returns how many, at most GR_MAX_ROUTE. */
+#define GR_MAX_ROUTE 32
+size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]);
+
+/* ---- figures: metrics.c ---- */
+
+int gr_metrics_new(struct gr_metrics **out); /* a status */
+void gr_metrics_free(struct gr_metrics **m);
+/* Counts a text that has ended. A device that has failed ends the server. From any thread. */
+void gr_metrics_count(struct gr_server *s, const struct gr_result *result);
 
 #endif

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/cli/flags.h"
-#include "tools/cli/input.h"
-#include "tools/cli/json.h"
-#include "tools/cli/say.h"
+#include "flags.h"
+#include "input.h"
+#include "json.h"
+#include "say.h"
 
 json_t *gr_read_json(const char *text, size_t n, const char *source, int *rc)
 {

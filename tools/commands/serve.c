@@ -1,0 +1,378 @@
+/* gpurun serve: a model behind HTTP. The server listens first and loads then, so that whoever waits
+ * for it can ask how far it is. */
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "run.h"
+#include "tools/cli/model.h"
+#include "tools/cli/numbers.h"
+#include "tools/cli/say.h"
+#include "tools/cli/templates.h"
+#include "tools/serve/keys.h"
+#include "tools/serve/server.h"
+#include "tools/serve/systemd.h"
+
+#define AUTO_SLOTS 4
+#define STEP_NS 100000000 /* of prompts, while other texts are generated */
+#define TICK_MS 20
+
+struct serving {
+    const struct gr_options *o;
+    struct gr_server server;
+    struct gr_httpd *http;
+    struct gr_keys *keys;
+    struct gr_session *session;
+    struct gr_length length;
+    struct gr_route route[GR_MAX_ROUTE];
+    char name[256];
+    pthread_t thread;
+    bool runs; /* the thread does */
+};
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t n_signal, last_signal, may_wait;
+static int wake_fd = -1;
+
+/* The first signal asks for the end; a second one, or one before there is anything to end, ends the
+ * program. */
+static void on_signal(int number)
+{
+    last_signal = number;
+    if (++n_signal > 1 || !may_wait)
+        _exit(128 + number);
+    (void)!write(wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+static int catch_signals(struct gr_server *s)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    s->wake = wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_fd < 0)
+        return gr_say_no_memory();
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return 0;
+}
+
+/* ---- checks ---- */
+
+/* Refuses a server that everybody who reaches the machine could use. */
+static int check_exposure(const struct gr_options *o, const struct gr_keys *keys)
+{
+    if (keys || o->insecure_no_auth || gr_httpd_is_loopback(o->host))
+        return 0;
+    gr_say_error("--host %s lets other machines ask, and there is no API key: --api-key-file FILE "
+                 "gives one, --insecure-no-auth does without",
+                 o->host);
+    return GR_EXIT_USAGE;
+}
+
+static int check_flags(const struct gr_options *o)
+{
+    json_t *alias = o->alias ? json_string(o->alias) : NULL;
+    const char *wrong = o->alias && (!alias || !*o->alias) ? "--alias: a text in UTF-8 is expected"
+                        : !o->ssl_key_file != !o->ssl_cert_file
+                            ? "TLS takes both --ssl-key-file and --ssl-cert-file"
+                            : NULL;
+    json_decref(alias);
+    if (wrong)
+        gr_say_error("%s", wrong);
+    return wrong ? GR_EXIT_USAGE : 0;
+}
+
+/* Checks --chat-template-kwargs, which each request uses. */
+static int check_kwargs(const struct gr_options *o)
+{
+    int rc = 0;
+    if (!o->chat_template_kwargs)
+        return 0;
+    json_t *j = gr_read_json(o->chat_template_kwargs, strlen(o->chat_template_kwargs),
+                             "--chat-template-kwargs", &rc);
+    if (j && !json_is_object(j)) {
+        gr_say_error("--chat-template-kwargs: an object is expected, such as {\"enable_thinking\": "
+                     "false}");
+        rc = GR_EXIT_USAGE;
+    }
+    json_decref(j);
+    return rc;
+}
+
+/* ---- the model ---- */
+
+/* Sets the name of the model in answers. */
+static void choose_name(struct serving *v)
+{
+    const struct gr_options *o = v->o;
+    const char *base = o->model ? strrchr(o->model, '/') : NULL;
+    const char *own = v->server.info.name;
+    base = base ? base + 1 : o->model;
+    if (o->alias)
+        base = o->alias;
+    else if (!base)
+        base = own && *own ? own : "built-in";
+    snprintf(v->name, sizeof v->name, "%s", base);
+    size_t n = strlen(v->name);
+    if (!o->alias && n > 5 && !strcmp(v->name + n - 5, ".gguf"))
+        v->name[n - 5] = 0;
+    json_t *text = json_string(v->name);
+    if (!text)
+        snprintf(v->name, sizeof v->name, "model"); /* the file's name is no UTF-8 */
+    json_decref(text);
+    v->server.name = v->name;
+}
+
+/* Refuses models that generate no text from token to token. */
+static int check_model(const struct serving *v, const struct gr_session_params *p,
+                       struct gr_session_size *size)
+{
+    const struct gr_model_info *info = &v->server.info;
+    if (info->has_encoder || info->no_logits) {
+        gr_say_error("a %s model cannot be served in this version; gpurun %s", info->arch,
+                     info->no_logits ? "embed gives its vectors" : "run -p TEXT has it answer");
+        return gr_status_exit(GR_E_UNSUPPORTED);
+    }
+    int status = gr_session_size(v->server.model, p, size);
+    if (status)
+        return gr_say_status(status);
+    struct run r = {.o = v->o, .model = v->server.model, .info = *info};
+    return gr_run_check_keeps(&r, p);
+}
+
+/* Chooses the length of a request and the cells of all, and with them the session's parameters. */
+static int choose_params(struct serving *v, struct gr_session_params *p)
+{
+    const struct gr_options *o = v->o;
+    struct gr_server *s = &v->server;
+    *p = gr_session_options(o);
+    int rc = gr_length_choose(&v->length, o, s->model, 0, p);
+    if (rc)
+        return rc;
+    s->n_parallel = o->n_slots > 0 ? o->n_slots : AUTO_SLOTS;
+    s->n_ctx = v->length.n_ctx;
+    if (o->ctx_size > 0 && s->n_ctx > o->ctx_size)
+        s->n_ctx = o->ctx_size;
+    int64_t pool = o->kv_pool > 0 ? o->kv_pool : (int64_t)s->n_ctx * s->n_parallel;
+    if (pool > 1 << 24) {
+        gr_say_error("%d requests at once of %d tokens each are more than a cache of %d: --kv-pool "
+                     "N sets its cells, -np and -c what they are for",
+                     s->n_parallel, s->n_ctx, 1 << 24);
+        return GR_EXIT_USAGE;
+    }
+    if (pool < s->n_ctx) {
+        gr_say_warning("--kv-pool %lld holds no request of %d tokens: one may have as many as the "
+                       "cache",
+                       (long long)pool, s->n_ctx);
+        s->n_ctx = (int32_t)pool;
+    }
+    p->n_ctx = (uint32_t)pool;
+    p->kv_unified = true;
+    p->n_seq_max = 2 * (uint32_t)s->n_parallel; /* texts that have ended stay for those to come */
+    if (p->n_batch < (uint32_t)s->n_parallel)
+        p->n_batch = (uint32_t)s->n_parallel; /* a token of each */
+    return 0;
+}
+
+static int open_session(struct serving *v, struct gr_session_size *size)
+{
+    struct gr_server *s = &v->server;
+    struct gr_session_params p;
+    int rc = choose_params(v, &p);
+    if (!rc)
+        rc = check_model(v, &p, size);
+    if (rc)
+        return rc;
+    gr_length_warn(&v->length, &p);
+    int status = gr_session_open(&v->session, s->model, &p);
+    if (status)
+        return gr_say_status(status);
+    gr_model_info(s->model, &s->info);
+    if (gr_session_fit(v->session, &s->fit))
+        s->fit.n_device = 0;
+    struct run r = {
+        .o = v->o, .model = s->model, .session = v->session, .info = s->info, .n_ctx = s->n_ctx};
+    status = v->o->warmup ? gr_run_warm_up(&r) : 0;
+    return status ? gr_say_status(status) : 0;
+}
+
+/* Opens the chat template, if there is one. */
+static int open_chat(struct serving *v)
+{
+    const struct gr_options *o = v->o;
+    const char *text, *known;
+    size_t n;
+    bool given = o->chat_template || o->chat_template_file;
+    if (!given && gr_model_template(v->server.model, &text, &n, &known) == GR_E_TEMPLATE) {
+        gr_say(
+            "the model has no chat template: it continues texts; --chat-template NAME gives one");
+        return 0;
+    }
+    return gr_open_template(o, v->server.model, &v->server.chat, &v->server.format);
+}
+
+static int load(struct serving *v)
+{
+    struct gr_server *s = &v->server;
+    struct gr_session_size size = {0};
+    int rc = gr_open_model(v->o, false, &s->model);
+    if (rc)
+        return rc;
+    gr_model_info(s->model, &s->info);
+    choose_name(v);
+    rc = open_chat(v);
+    if (!rc)
+        rc = open_session(v, &size);
+    if (rc)
+        return rc;
+    struct gr_scheduler_params p = {.model = s->model,
+                                    .session = v->session,
+                                    .n_seq = 2 * s->n_parallel,
+                                    .n_active = s->n_parallel,
+                                    .n_ctx = s->n_ctx,
+                                    .n_step = (int32_t)gr_session_n_batch(v->session),
+                                    .n_queue = v->o->queue,
+                                    .step_ns = STEP_NS,
+                                    .whole = size.state > 0};
+    int status = gr_scheduler_new(&s->scheduler, &p);
+    s->created = time(NULL);
+    return status ? gr_say_status(status) : 0;
+}
+
+/* ---- the server ---- */
+
+static int open_http(struct serving *v)
+{
+    const struct gr_options *o = v->o;
+    struct gr_httpd_params p = {.host = o->host,
+                                .port = (uint16_t)o->port,
+                                .listener = gr_systemd_listener(),
+                                .route = v->route,
+                                .n_route = gr_routes(o, v->route),
+                                .user = &v->server,
+                                .refuse = gr_refuse_plain,
+                                .keys = v->keys,
+                                .tls_key_file = o->ssl_key_file,
+                                .tls_cert_file = o->ssl_cert_file,
+                                .origin = o->cors_origin,
+                                .max_body = (size_t)o->max_body,
+                                .max_connections = (uint32_t)o->max_connections,
+                                .n_thread = o->threads_http,
+                                .header_s = o->header_timeout,
+                                .stall_s = o->timeout};
+    return gr_httpd_open(&v->http, &p);
+}
+
+static void *run_scheduler(void *scheduler)
+{
+    gr_scheduler_run(scheduler);
+    return NULL;
+}
+
+static int open_all(struct serving *v)
+{
+    const struct gr_options *o = v->o;
+    int rc = check_flags(o);
+    if (!rc)
+        rc = check_kwargs(o);
+    if (!rc)
+        rc = gr_keys_open(&v->keys, o);
+    if (!rc)
+        rc = check_exposure(o, v->keys);
+    if (!rc)
+        rc = catch_signals(&v->server);
+    if (!rc && gr_metrics_new(&v->server.metrics))
+        rc = gr_say_no_memory();
+    if (!rc)
+        rc = open_http(v);
+    if (!rc)
+        rc = load(v);
+    if (!rc && pthread_create(&v->thread, NULL, run_scheduler, v->server.scheduler))
+        rc = gr_say_no_memory();
+    else if (!rc)
+        v->runs = true;
+    return rc;
+}
+
+/* Answers requests until a signal, or until a device has failed. */
+static void answer(struct serving *v)
+{
+    struct gr_server *s = &v->server;
+    struct pollfd wake = {.fd = s->wake, .events = POLLIN};
+    may_wait = 1;
+    atomic_store(&s->state, GR_SERVER_READY);
+    gr_httpd_set_unready(v->http, NULL);
+    gr_say("serving %s at %s: %d requests at once, %d tokens each, %u in all", s->name,
+           gr_httpd_url(v->http), s->n_parallel, s->n_ctx, gr_session_n_ctx(v->session));
+    gr_systemd_notify("READY=1");
+    while (!n_signal && !atomic_load(&s->failed))
+        (void)poll(&wake, 1, -1);
+}
+
+/* Lets requests end for that many seconds; returns whether all have. */
+static bool drain(struct serving *v, int32_t seconds)
+{
+    double end = gr_seconds() + seconds;
+    gr_systemd_notify("STOPPING=1");
+    gr_httpd_set_unready(v->http, "the server is stopping");
+    gr_httpd_drain(v->http);
+    gr_scheduler_stop(v->server.scheduler, false);
+    while (gr_httpd_busy(v->http) && gr_seconds() < end)
+        nanosleep(&(struct timespec){0, TICK_MS * 1000000}, NULL);
+    bool all = !gr_httpd_busy(v->http);
+    gr_scheduler_stop(v->server.scheduler, true);
+    pthread_join(v->thread, NULL);
+    v->runs = false;
+    return all;
+}
+
+/* Returns the exit code. */
+static int stop(struct serving *v)
+{
+    struct gr_server *s = &v->server;
+    int status = atomic_load(&s->failed);
+    atomic_store(&s->state, status ? GR_SERVER_FAILED : GR_SERVER_STOPPING);
+    if (status)
+        gr_say_error("%s: the server ends, so that it can be started again",
+                     gr_status_text(status));
+    else
+        gr_say("stopping: requests may take %d s more; another signal ends them", v->o->drain);
+    bool all = drain(v, status ? 1 : v->o->drain);
+    return status ? gr_status_exit(status) : all ? 0 : 128 + (int)last_signal;
+}
+
+static void close_all(struct serving *v)
+{
+    gr_httpd_close(&v->http);
+    gr_scheduler_free(&v->server.scheduler);
+    gr_session_close(&v->session);
+    gr_template_free(&v->server.chat);
+    gr_model_close(&v->server.model);
+    gr_metrics_free(&v->server.metrics);
+    gr_keys_close(&v->keys);
+    if (wake_fd >= 0)
+        close(wake_fd);
+}
+
+int gr_tool_serve(const struct gr_options *o)
+{
+    struct serving v = {.o = o, .server = {.options = o, .wake = -1}};
+#ifndef __SANITIZE_ADDRESS__                  /* which looks for leaks as a debugger does */
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* no prompts in core files */
+#endif
+    int rc = open_all(&v);
+    if (!rc) {
+        answer(&v);
+        rc = stop(&v);
+    }
+    close_all(&v);
+    return rc;
+}

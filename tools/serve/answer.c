@@ -1,0 +1,176 @@
+/* Answers in JSON, errors, and bodies that are read as JSON. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server.h"
+
+#define JSON "application/json"
+#define MOST_NODES 100000
+#define MOST_DEPTH 64
+
+/* ---- texts ---- */
+
+/* Returns the length of the UTF-8 character at p, of n bytes at most; 0: there is none. */
+static size_t character(const unsigned char *p, size_t n)
+{
+    size_t m = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
+    if (p[0] > 0xF4 || m > n)
+        return 0;
+    for (size_t i = 1; i < m; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+    }
+    bool bad = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F) ||
+               (p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F);
+    return bad ? 0 : m;
+}
+
+json_t *gr_json_text(const char *p, size_t n)
+{
+    json_t *s = json_stringn(p, n);
+    if (s)
+        return s;
+    char *text = malloc(3 * n + 1);
+    size_t k = 0;
+    for (size_t i = 0; text && i < n;) {
+        size_t m = character((const unsigned char *)p + i, n - i);
+        memcpy(text + k, m ? p + i : "\xEF\xBF\xBD", m ? m : 3);
+        k += m ? m : 3, i += m ? m : 1;
+    }
+    s = text ? json_stringn(text, k) : NULL;
+    free(text);
+    return s;
+}
+
+/* ---- answers ---- */
+
+void gr_answer_json(struct gr_exchange *x, int status, json_t *body)
+{
+    static const char starved[] =
+        "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    if (!text)
+        status = 503, text = strdup(starved);
+    gr_exchange_answer(x, status, JSON, text, text ? strlen(text) : 0);
+}
+
+static const char *type_of(int status)
+{
+    return status == 401   ? "authentication_error"
+           : status == 403 ? "permission_error"
+           : status == 404 ? "not_found_error"
+           : status == 429 ? "rate_limit_error"
+           : status == 503 ? "unavailable_error"
+           : status >= 500 ? "server_error"
+                           : "invalid_request_error";
+}
+
+json_t *gr_error_json(int status, const char *param, const char *code, const char *message)
+{
+    json_t *text = gr_json_text(message, strlen(message));
+    json_t *word = code ? json_string(code) : json_integer(status);
+    return json_pack("{s:{s:o, s:s, s:s?, s:o}}", "error", "message", text, "type", type_of(status),
+                     "param", param, "code", word);
+}
+
+void gr_refuse_as(struct gr_exchange *x, int status, const char *param, const char *code,
+                  const char *message)
+{
+    if (status == 429 || status == 503)
+        gr_exchange_add_header(x, "Retry-After", "1");
+    gr_answer_json(x, status, gr_error_json(status, param, code, message));
+}
+
+void gr_refuse_plain(struct gr_exchange *x, int status, const char *message, const char *code)
+{
+    gr_refuse_as(x, status, NULL, code, message);
+}
+
+void gr_refuse(struct gr_exchange *x, int status, const char *param, const char *message, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, message);
+    vsnprintf(text, sizeof text, message, ap);
+    va_end(ap);
+    gr_refuse_as(x, status, param, NULL, text);
+}
+
+void gr_refuse_status(struct gr_exchange *x, int status, const char *param)
+{
+    const char *message = gr_error_message();
+    int http = status == GR_E_INVALID || status == GR_E_TEMPLATE || status == GR_E_TOO_LARGE ||
+                       status == GR_E_UNSUPPORTED
+                   ? 400
+               : status == GR_E_NOMEM_HOST || status == GR_E_NOMEM_DEV || status == GR_E_KV_FULL ||
+                       status == GR_E_DEVICE || status == GR_E_PEER_LOST || status == GR_E_CANCELLED
+                   ? 503
+                   : 500;
+    gr_refuse_as(x, http, param, NULL, *message ? message : gr_status_text(status));
+}
+
+void gr_refuse_submit(struct gr_exchange *x, int status)
+{
+    if (status == GR_E_TOO_LARGE)
+        gr_refuse_as(x, 503, NULL, "queue_full", "too many requests wait already");
+    else if (status == GR_E_CANCELLED)
+        gr_refuse_as(x, 503, NULL, NULL, "the server is stopping");
+    else
+        gr_refuse(x, status == GR_E_INVALID ? 400 : 503, NULL, "%s", gr_status_text(status));
+}
+
+/* ---- bodies ---- */
+
+/* Counts values and depth without reading them: an upper bound, since marks in texts that are not
+ * closed count too. Returns the reason for which the JSON is refused, or NULL. */
+static const char *too_much(const char *p, size_t n)
+{
+    size_t nodes = 1;
+    int depth = 0;
+    bool text = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = p[i];
+        if (text) {
+            i += c == '\\';
+            text = c != '"';
+        } else if (c == '"') {
+            text = true;
+        } else if (c == '{' || c == '[') {
+            nodes++, depth++;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else {
+            nodes += c == ',' || c == ':';
+        }
+        if (depth > MOST_DEPTH)
+            return "the JSON is nested deeper than 64";
+        if (nodes > MOST_NODES)
+            return "the JSON has more than 100000 values";
+    }
+    return NULL;
+}
+
+json_t *gr_read_object(struct gr_exchange *x)
+{
+    json_error_t e;
+    size_t n;
+    const char *p = gr_exchange_body(x, &n), *why = too_much(p, n);
+    json_t *body = why ? NULL : json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    gr_exchange_drop_body(x);
+    if (why)
+        gr_refuse(x, 400, NULL, "%s", why);
+    else if (!body && !n)
+        gr_refuse(x, 400, NULL, "the request has no body, and a JSON object is expected");
+    else if (!body)
+        gr_refuse(x, 400, NULL, "the body is no JSON: line %d, column %d: %s", e.line, e.column,
+                  e.text);
+    if (body && !json_is_object(body)) {
+        gr_refuse(x, 400, NULL, "the body is JSON, but no object");
+        json_decref(body);
+        return NULL;
+    }
+    return body;
+}

@@ -1,0 +1,116 @@
+/* Shared by the files of the HTTP layer: connections, and requests with their answers. */
+#ifndef GR_TOOLS_EXCHANGE_H
+#define GR_TOOLS_EXCHANGE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http.h"
+#include "microhttpd.h"
+
+#define GR_NEVER INT64_MAX
+
+/* A connection. It is freed by the loop that closes it. */
+struct gr_client {
+    struct gr_client *prev, *next; /* in the order of their last use; under the lock of gr_httpd */
+    struct gr_exchange *x;         /* the request in progress, likewise */
+    bool cut;                      /* its socket was shut down, likewise */
+    bool refused;                  /* one too many, for all but open routes */
+    int fd;
+    _Atomic int64_t deadline; /* ns; for the header, the body or the next piece of the answer */
+};
+
+struct gr_httpd {
+    struct gr_httpd_params p;
+    const struct gr_microhttpd *mhd;
+    struct MHD_Daemon *daemon;
+    char url[320];
+    bool loopback;
+    char *tls_key, *tls_cert; /* contents of the files */
+    _Atomic(const char *) unready;
+    atomic_bool draining;
+    atomic_int n_busy;
+    _Atomic size_t n_body; /* bytes of all bodies */
+    pthread_t watch;
+    atomic_bool stopping;
+    pthread_mutex_t lock;     /* before that of an exchange */
+    struct gr_client clients; /* head of a ring; the next one has been idle longest */
+    uint32_t n_client, n_cut; /* n_cut of them are about to close */
+};
+
+struct gr_header {
+    const char *name;
+    char *value;
+};
+
+/* Freed with its last reference: libmicrohttpd has one until the request has ended, whoever keeps
+ * the exchange until the end, and the watch while it looks. */
+struct gr_exchange {
+    struct gr_httpd *http;
+    struct MHD_Connection *connection;
+    struct gr_client *client;
+    atomic_int n_ref;
+    atomic_bool kept;
+    /* Of the loop: */
+    const struct gr_route *route;
+    char *path;
+    const char *rest; /* in path */
+    uint64_t owner;
+    int refused; /* status; 0: no */
+    const char *message, *code;
+    bool preflight, close, handled;
+    char *body; /* [n_body], zero-terminated */
+    size_t n_body, n_room, n_received;
+    int64_t began; /* of the body */
+    struct gr_header header[GR_MAX_HEADER];
+    int n_header;
+
+    pthread_mutex_t lock;
+    /* Under the lock: */
+    void (*gone)(void *user);
+    void *user;
+    bool told;      /* gone was called, or must not be any more */
+    bool hung;      /* the client has gone or stalls */
+    bool suspended; /* in libmicrohttpd */
+    bool streams, answered, ended, completed;
+    int status;
+    const char *type;
+    char *answer; /* [n_answer] */
+    size_t n_answer;
+    char *out; /* [n_out] of a stream, not sent yet, behind n_sent bytes that were */
+    size_t n_sent, n_out, n_space;
+    const char *ping;
+    int64_t written; /* time of the last write */
+};
+
+int64_t gr_httpd_now(void); /* monotonic, ns */
+
+/* ---- http_request.c: callbacks of libmicrohttpd ---- */
+
+enum MHD_Result gr_on_request(void *http, struct MHD_Connection *connection, const char *url,
+                              const char *method, const char *version, const char *data, size_t *n,
+                              void **exchange);
+void gr_on_completed(void *http, struct MHD_Connection *connection, void **exchange,
+                     enum MHD_RequestTerminationCode end);
+
+/* ---- http_exchange.c ---- */
+
+void gr_exchange_unref(struct gr_exchange *x);
+/* Refuses with the route's form of errors. */
+void gr_exchange_refuse(struct gr_exchange *x, int status, const char *message, const char *code);
+/* Runs what there is to do in the loop's thread when the handler has returned or the exchange was
+ * resumed: passes the answer on, or suspends the connection. */
+enum MHD_Result gr_exchange_proceed(struct gr_exchange *x);
+/* Tells the owner that the client has gone, once, and ends libmicrohttpd's part. With the lock. */
+void gr_exchange_hang_up(struct gr_exchange *x);
+/* Sends the ping when it is time. With the lock. */
+void gr_exchange_ping(struct gr_exchange *x, int64_t now);
+
+/* ---- http_watch.c ---- */
+
+/* The thread that looks after deadlines, hang-ups and pings. */
+void *gr_httpd_watch(void *http);
+/* Shuts the socket of a connection down; with the lock of gr_httpd. */
+void gr_client_cut(struct gr_httpd *h, struct gr_client *c);
+
+#endif

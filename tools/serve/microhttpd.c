@@ -1,0 +1,43 @@
+#include "microhttpd.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "tools/cli/say.h"
+
+/* Returns the first function that the library lacks; NULL: none. */
+static const char *fill(struct gr_microhttpd *t, void *library)
+{
+    const char *missing = NULL;
+    /* POSIX lets the object pointer that dlsym returns be stored this way */
+#define FN(name)                                                                                   \
+    *(void **)(void *)&t->name = dlsym(library, "MHD_" #name);                                     \
+    if (!t->name && !missing)                                                                      \
+        missing = "MHD_" #name;
+#include "microhttpd.def"
+#undef FN
+    return missing;
+}
+
+const struct gr_microhttpd *gr_microhttpd(void)
+{
+    static struct gr_microhttpd table;
+    static bool usable;
+    char why[256] = "";
+    if (usable)
+        return &table;
+    void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
+    const char *missing = library ? fill(&table, library) : NULL;
+    if (!library)
+        snprintf(why, sizeof why, "%s", dlerror());
+    else if (missing)
+        snprintf(why, sizeof why, "it has no %s", missing);
+    usable = library && !missing;
+    if (usable)
+        return &table;
+    gr_say_error("serving takes libmicrohttpd (Debian: libmicrohttpd12), which cannot be used: %s; "
+                 "install it, or have gpurun run -p TEXT continue a text without a server",
+                 why);
+    return NULL;
+}

@@ -1,0 +1,28 @@
+/* Every route. */
+#include "server.h"
+#include "tools/cli/flags.h"
+
+size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE])
+{
+    const struct {
+        bool off;
+        struct gr_route route;
+    } all[] = {
+        {false, {"GET", "/health", gr_serve_health, true}},
+        {false, {"GET", "/models", gr_serve_models, false}},
+        {false, {"GET", "/models/*", gr_serve_model_by_id, false}},
+        {false, {"GET", "/version", gr_serve_version, false}},
+        {!o->props, {"GET", "/props", gr_serve_props, false}},
+        {!o->metrics, {"GET", "/metrics", gr_serve_metrics, false}},
+        {false, {"POST", "/tokenize", gr_serve_tokenize, false}},
+        {false, {"POST", "/detokenize", gr_serve_detokenize, false}},
+        {false, {"POST", "/apply-template", gr_serve_apply_template, false}},
+    };
+    _Static_assert(sizeof all / sizeof *all <= GR_MAX_ROUTE, "");
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!all[i].off)
+            route[n++] = all[i].route;
+    }
+    return n;
+}
