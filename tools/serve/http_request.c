@@ -18,9 +18,22 @@
 /* Fields of a request that are looked at one by one. */
 struct fields {
     int n, n_host, n_length, n_coding;
+    bool odd; /* a name or value has characters that none has */
     const char *length, *coding;
     size_t n_uri; /* bytes of the query */
 };
+
+/* Returns whether a name or value (blanks) has what neither may have: other programs may have cut
+ * it there. */
+static bool is_odd(const char *p, bool blanks)
+{
+    for (; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c < ' ' ? !blanks || c != '\t' : c == 127 || (!blanks && (c == ' ' || c > 127)))
+            return true;
+    }
+    return false;
+}
 
 static enum MHD_Result count_field(void *fields, enum MHD_ValueKind kind, const char *name,
                                    const char *value)
@@ -28,6 +41,7 @@ static enum MHD_Result count_field(void *fields, enum MHD_ValueKind kind, const 
     struct fields *f = fields;
     (void)kind;
     f->n++;
+    f->odd |= !*name || is_odd(name, false) || (value && is_odd(value, true));
     f->n_host += !strcasecmp(name, "Host");
     if (!strcasecmp(name, "Content-Length"))
         f->n_length++, f->length = value ? value : "";
@@ -66,6 +80,8 @@ static void check_framing(struct gr_exchange *x, const struct fields *f)
         why = "a Transfer-Encoding other than chunked";
     else if (f->n_host > 1)
         why = "more than one Host";
+    else if (f->odd)
+        why = "a header field with characters that none may have";
     if (why) {
         refuse(x, 400, why, "bad_request");
         x->close = true;
