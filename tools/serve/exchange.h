@@ -9,6 +9,7 @@
 #include "microhttpd.h"
 
 #define GR_NEVER INT64_MAX
+#define GR_N_WORKER 4
 
 /* A connection. It is freed by the loop that closes it. */
 struct gr_client {
@@ -32,8 +33,14 @@ struct gr_httpd {
     atomic_int n_busy;
     _Atomic size_t n_body; /* bytes of all bodies */
     pthread_t watch;
+    bool watches; /* the thread does */
     atomic_bool stopping;
-    pthread_mutex_t lock;     /* before that of an exchange */
+    pthread_mutex_t lock;                 /* before that of an exchange */
+    struct gr_exchange *work, **work_end; /* exchanges whose handler is to be run */
+    pthread_mutex_t work_lock;
+    pthread_cond_t work_there;
+    pthread_t worker[GR_N_WORKER];
+    int n_worker;
     struct gr_client clients; /* head of a ring; the next one has been idle longest */
     uint32_t n_client, n_cut; /* n_cut of them are about to close */
 };
@@ -59,6 +66,7 @@ struct gr_exchange {
     int refused; /* status; 0: no */
     const char *message, *code;
     bool preflight, close, handled;
+    struct gr_exchange *next_work;
     char *body; /* [n_body], zero-terminated */
     size_t n_body, n_room, n_received;
     int64_t began; /* of the body */
@@ -72,6 +80,7 @@ struct gr_exchange {
     bool told;      /* gone was called, or must not be any more */
     bool hung;      /* the client has gone or stalls */
     bool suspended; /* in libmicrohttpd */
+    bool working;   /* its handler is to run or runs in a worker: it stays suspended */
     bool streams, answered, ended, completed;
     int status;
     const char *type;
@@ -105,6 +114,21 @@ enum MHD_Result gr_exchange_proceed(struct gr_exchange *x);
 void gr_exchange_hang_up(struct gr_exchange *x);
 /* Sends the ping when it is time. With the lock. */
 void gr_exchange_ping(struct gr_exchange *x, int64_t now);
+
+/* Suspends the connection until a worker has run the handler. */
+void gr_exchange_await_worker(struct gr_exchange *x);
+/* Ends that, in the worker. */
+void gr_exchange_leave_worker(struct gr_exchange *x);
+/* Has the client count as gone. */
+void gr_exchange_drop(struct gr_exchange *x);
+
+/* ---- http_workers.c ---- */
+
+/* Start and join the workers. Returns an exit code, after printing the error. */
+int gr_httpd_start_workers(struct gr_httpd *h);
+void gr_httpd_join_workers(struct gr_httpd *h);
+/* Has a worker run the handler of the exchange. */
+void gr_httpd_work(struct gr_httpd *h, struct gr_exchange *x);
 
 /* ---- http_watch.c ---- */
 

@@ -251,26 +251,33 @@ static int open_all(struct gr_httpd *h)
     (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     write_url(h, fd);
     fit_connections(h);
-    rc = start(h, fd);
-    if (rc) {
+    rc = gr_httpd_start_workers(h);
+    if (!rc && pthread_create(&h->watch, NULL, gr_httpd_watch, h))
+        rc = gr_say_no_memory();
+    else if (!rc)
+        h->watches = true;
+    if (!rc)
+        rc = start(h, fd);
+    if (rc)
         close(fd);
-        return rc;
-    }
-    if (pthread_create(&h->watch, NULL, gr_httpd_watch, h)) {
-        h->mhd->stop_daemon(h->daemon);
-        h->daemon = NULL;
-        return gr_say_no_memory();
-    }
-    return 0;
+    return rc;
 }
 
 static void free_all(struct gr_httpd *h)
 {
+    atomic_store(&h->stopping, true);
+    gr_httpd_join_workers(h);
+    if (h->watches)
+        pthread_join(h->watch, NULL);
+    if (h->daemon)
+        h->mhd->stop_daemon(h->daemon);
     if (h->tls_key)
         memset(h->tls_key, 0, strlen(h->tls_key));
     free(h->tls_key);
     free(h->tls_cert);
     pthread_mutex_destroy(&h->lock);
+    pthread_mutex_destroy(&h->work_lock);
+    pthread_cond_destroy(&h->work_there);
     free(h);
 }
 
@@ -284,7 +291,10 @@ int gr_httpd_open(struct gr_httpd **out, const struct gr_httpd_params *params)
     h->p.n_thread = h->p.n_thread > 0 ? h->p.n_thread : 2;
     h->clients.prev = h->clients.next = &h->clients;
     atomic_init(&h->unready, "Loading model");
+    h->work_end = &h->work;
     pthread_mutex_init(&h->lock, NULL);
+    pthread_mutex_init(&h->work_lock, NULL);
+    pthread_cond_init(&h->work_there, NULL);
     int rc = open_all(h);
     if (rc)
         free_all(h);
@@ -319,12 +329,7 @@ int32_t gr_httpd_busy(struct gr_httpd *h)
 
 void gr_httpd_close(struct gr_httpd **http)
 {
-    struct gr_httpd *h = *http;
-    if (!h)
-        return;
-    atomic_store(&h->stopping, true);
-    pthread_join(h->watch, NULL);
-    h->mhd->stop_daemon(h->daemon);
-    free_all(h);
+    if (*http)
+        free_all(*http);
     *http = NULL;
 }

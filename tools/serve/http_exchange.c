@@ -65,9 +65,11 @@ void gr_exchange_unref(struct gr_exchange *x)
     atomic_fetch_sub(&h->n_busy, 1);
 }
 
-/* Has the loop look at the exchange again. With the lock. */
+/* Has the loop look at the exchange again, but not before its worker has left it. With the lock. */
 static void wake(struct gr_exchange *x)
 {
+    if (x->working)
+        return;
     if (x->suspended && !x->completed)
         x->http->mhd->resume_connection(x->connection);
     x->suspended = false;
@@ -87,9 +89,11 @@ static int64_t stall(const struct gr_exchange *x)
 void gr_exchange_hang_up(struct gr_exchange *x)
 {
     x->hung = true;
-    if (x->kept && !x->told && x->gone)
-        x->gone(x->user);
-    x->told = true;
+    if (x->kept && !x->told) {
+        x->told = true;
+        if (x->gone)
+            x->gone(x->user);
+    }
     wake(x);
 }
 
@@ -296,6 +300,30 @@ static enum MHD_Result pass_on(struct gr_exchange *x)
     enum MHD_Result rc = mhd->queue_response(x->connection, (unsigned)x->status, r);
     mhd->destroy_response(r);
     return rc;
+}
+
+void gr_exchange_await_worker(struct gr_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->working = true;
+    suspend(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void gr_exchange_leave_worker(struct gr_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->working = false;
+    if (!x->kept || x->answered || x->ended || x->hung)
+        wake(x);
+    pthread_mutex_unlock(&x->lock); /* x may be gone from here on */
+}
+
+void gr_exchange_drop(struct gr_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->hung = true;
+    pthread_mutex_unlock(&x->lock);
 }
 
 enum MHD_Result gr_exchange_proceed(struct gr_exchange *x)

@@ -352,8 +352,13 @@ static enum MHD_Result handle(struct gr_exchange *x, void *user)
         gr_exchange_refuse(x, x->refused, x->message, x->code);
     else if (x->preflight)
         gr_exchange_answer(x, 204, NULL, NULL, 0);
-    else
+    else if (strcmp(x->route->method, "POST") != 0)
         x->route->handler(x, user);
+    else {
+        gr_exchange_await_worker(x);
+        gr_httpd_work(x->http, x);
+        return MHD_YES;
+    }
     return gr_exchange_proceed(x);
 }
 
