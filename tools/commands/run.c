@@ -15,6 +15,7 @@
 #include "tools/cli/model.h"
 #include "tools/cli/numbers.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/sampler.h"
 #include "tools/cli/say.h"
 #include "trace.h"
 
@@ -533,7 +534,7 @@ int gr_run_answer(struct run *r)
     int saved = 0;
     r->n_gen = 0, r->first_s = r->gen_s = 0;
     r->stop = STOP_LENGTH, r->stops.found = -1;
-    r->seed = gr_run_seed(r->o);
+    r->seed = gr_choose_seed(r->o);
     gr_sampler_free(&r->sampler);
     gr_run_close_stream(r);
     if (r->grammar)
@@ -574,7 +575,7 @@ void gr_run_close(struct run *r)
 int gr_tool_run(const struct gr_options *o)
 {
     struct run r = {
-        .o = o, .seed = gr_run_seed(o), .collect = o->json, .cache.path = o->prompt_cache};
+        .o = o, .seed = gr_choose_seed(o), .collect = o->json, .cache.path = o->prompt_cache};
     if (gr_run_is_parallel(o))
         return gr_run_parallel(o);
     if (!o->prompt_cache && (o->prompt_cache_all || o->prompt_cache_ro)) {

@@ -78,8 +78,6 @@ int gr_run_end_text(struct run *r);
  * printing the error. */
 int gr_run_open_stream(struct run *r);
 void gr_run_close_stream(struct run *r);
-/* Returns the seed of the options, or a random one. */
-uint64_t gr_run_seed(const struct gr_options *o);
 /* Makes the sampler, with seed `seed`. Returns 0 or an exit code, after printing the error. */
 int gr_run_open_sampler(struct run *r);
 /* Records the prompt for the penalties; the grammar begins behind it. Returns a status. */

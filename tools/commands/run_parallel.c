@@ -14,6 +14,7 @@
 #include "tools/cli/model.h"
 #include "tools/cli/numbers.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/sampler.h"
 #include "tools/cli/say.h"
 #include "trace.h"
 
@@ -203,7 +204,7 @@ static int make_texts(struct parallel *p)
     p->slot = calloc((size_t)p->n_slot, sizeof *p->slot);
     if (!p->text || !p->ended || !p->slot)
         return gr_say_no_memory();
-    uint64_t seed = gr_run_seed(o);
+    uint64_t seed = gr_choose_seed(o);
     for (int32_t i = 0; i < p->n_text; i++) {
         const struct prompt *q = &p->prompt[i % p->n_prompt];
         p->text[i] = (struct run){.o = o,
