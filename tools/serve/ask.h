@@ -1,0 +1,38 @@
+/* Fields that all requests for texts share: how many texts, how long, how tokens are picked, what
+ * may be written and where it ends. */
+#ifndef GR_TOOLS_ASK_H
+#define GR_TOOLS_ASK_H
+
+#include <jansson.h>
+
+#include "fields.h"
+#include "server.h"
+#include "tools/cli/sampler.h"
+
+#define GR_ASK_PROMPTS 128 /* prompts of a request */
+#define GR_ASK_CHOICES 16  /* texts of a prompt */
+#define GR_ASK_STOPS 16    /* stop strings of a request, of so many bytes at most */
+#define GR_ASK_STOP_BYTES 256
+#define GR_ASK_BIASES 1024
+
+struct gr_ask {
+    struct gr_sampler_choice sampler; /* complete but for the seed of each text */
+    uint64_t seed;
+    int32_t n;         /* texts of each prompt */
+    int32_t n_predict; /* tokens of a text, < 0: up to the context's length */
+    int32_t n_top;     /* likely tokens listed for each token; -1: no probabilities */
+    bool stream, include_usage;
+    const char *stop[GR_ASK_STOPS]; /* [n_stop], the request's */
+    size_t stop_bytes[GR_ASK_STOPS];
+    int32_t n_stop;
+    struct gr_grammar *grammar; /* NULL: none */
+};
+
+/* Reads the fields; *a is to be dropped whatever f says then. n_top is set by the caller. */
+void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *s);
+void gr_ask_drop(struct gr_ask *a);
+
+/* Reads a list of tokens into ids [n_ids], to be freed; NULL: one is none, or no memory. */
+int32_t *gr_ask_tokens(const json_t *list, int32_t n_vocab, size_t *n);
+
+#endif

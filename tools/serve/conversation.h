@@ -1,0 +1,33 @@
+/* Conversations: the messages of a request as chat templates see them, and the prompt that a
+ * template makes of them. */
+#ifndef GR_TOOLS_CONVERSATION_H
+#define GR_TOOLS_CONVERSATION_H
+
+#include <jansson.h>
+
+#include "fields.h"
+#include "server.h"
+
+struct gr_conversation {
+    json_t *messages;     /* a list */
+    json_t *tools;        /* a list; NULL: none */
+    const json_t *kwargs; /* more variables of the template, of the request; NULL: none */
+    bool generation;      /* the beginning of an answer follows the messages */
+    bool goes_on;         /* the last message goes on: the prompt ends with it */
+    bool quiet;           /* the answer begins without reasoning */
+};
+
+/* Appends a message, which is copied: contents that are parts become a text, arguments of tool
+ * calls become objects. name: of the message in the request. */
+void gr_conversation_add(struct gr_conversation *c, struct gr_fields *f, const json_t *message,
+                         const char *name);
+/* Appends the messages of a list. */
+void gr_conversation_add_all(struct gr_conversation *c, struct gr_fields *f, const char *name);
+/* Sets the tools of a list, checked. */
+void gr_conversation_set_tools(struct gr_conversation *c, struct gr_fields *f, const char *name);
+/* Makes the prompt, to be freed. */
+void gr_conversation_render(const struct gr_conversation *c, const struct gr_server *s,
+                            struct gr_fields *f, struct gr_prompt *prompt);
+void gr_conversation_drop(struct gr_conversation *c);
+
+#endif

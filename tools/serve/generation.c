@@ -1,0 +1,433 @@
+/* A request for texts. */
+#include "generation.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "gpurun.h"
+
+/* ---- begin and end ---- */
+
+static void free_choice(struct gr_choice *c)
+{
+    gr_writer_free(&c->text);
+    gr_writer_free(&c->reasoning);
+    gr_writer_free(&c->calls);
+    for (int i = 0; i < GR_N_LISTS; i++)
+        gr_writer_free(&c->list[i]);
+}
+
+static void free_generation(struct gr_generation *g)
+{
+    if (g->form->free_own)
+        g->form->free_own(g);
+    for (int32_t i = 0; i < g->n_choice; i++)
+        free_choice(&g->choice[i]);
+    free(g->choice);
+    for (int32_t i = 0; i < g->n_prompt; i++)
+        free(g->prompt[i]);
+    free((void *)g->prompt);
+    free(g->n_ids);
+    gr_writer_free(&g->out);
+    gr_ask_drop(&g->ask);
+    json_decref(g->request);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+static void make_id(struct gr_generation *g)
+{
+    unsigned char random[12] = {0};
+    char *at = g->id + snprintf(g->id, sizeof g->id, "%s", g->form->prefix);
+    (void)!getrandom(random, sizeof random, 0);
+    for (size_t i = 0; i < sizeof random; i++)
+        at += snprintf(at, 3, "%02x", random[i]);
+    g->created = time(NULL);
+}
+
+struct gr_generation *gr_generation_new(struct gr_exchange *x, struct gr_server *server,
+                                        const struct gr_form *form, json_t *request,
+                                        struct gr_fields *f)
+{
+    struct gr_generation *g = calloc(1, sizeof *g);
+    if (!g) {
+        json_decref(request);
+        gr_refuse(x, 503, NULL, "out of memory");
+        return NULL;
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    g->form = form, g->server = server, g->x = x, g->request = request;
+    make_id(g);
+    gr_ask_read(&g->ask, f, server);
+    const char *model = gr_field_text(f, "model");
+    g->model = model && *model ? model : server->name;
+    return g;
+}
+
+/* Makes room for one more prompt. */
+static bool grow(struct gr_generation *g)
+{
+    size_t n = (size_t)g->n_prompt + 1;
+    int32_t **prompt = realloc((void *)g->prompt, n * sizeof *prompt);
+    size_t *n_ids = realloc(g->n_ids, n * sizeof *n_ids);
+    g->prompt = prompt ? prompt : g->prompt;
+    g->n_ids = n_ids ? n_ids : g->n_ids;
+    return prompt && n_ids;
+}
+
+void gr_generation_add(struct gr_generation *g, struct gr_fields *f, const int32_t *ids, size_t n)
+{
+    int32_t *copy = malloc((n + 1) * sizeof *copy);
+    if (!copy || !grow(g)) {
+        gr_field_wrong(f, "", "out of memory");
+        free(copy);
+        return;
+    }
+    if (!n)
+        gr_field_wrong(f, "prompt", "the prompt is empty");
+    else if (n >= (size_t)g->server->n_ctx)
+        gr_field_wrong(f, "prompt", "the prompt has %zu tokens; with its answer it may have %d", n,
+                       g->server->n_ctx);
+    if (n)
+        memcpy(copy, ids, n * sizeof *copy);
+    g->prompt[g->n_prompt] = copy, g->n_ids[g->n_prompt++] = n;
+}
+
+/* ---- what the scheduler says, in its thread ---- */
+
+/* Sends what was written. */
+static void send_out(struct gr_generation *g)
+{
+    if (g->out.failed)
+        g->status = g->status ? g->status : GR_E_NOMEM_HOST;
+    else if (g->out.n && !g->gone)
+        gr_exchange_write(g->x, g->out.p, g->out.n);
+    g->out.n = 0;
+}
+
+static void cancel_all(struct gr_generation *g)
+{
+    for (int32_t i = 0; i < g->n_choice; i++) {
+        uint64_t id = g->choice[i].id;
+        if (id)
+            gr_scheduler_cancel(g->server->scheduler, id);
+    }
+}
+
+/* Keeps the first failure, and ends the other texts. */
+static void set_failed(struct gr_generation *g, int status, const char *message)
+{
+    if (g->status)
+        return;
+    g->status = status;
+    snprintf(g->message, sizeof g->message, "%s", message ? message : gr_status_text(status));
+    cancel_all(g);
+}
+
+static bool goes_on(const struct gr_generation *g)
+{
+    return !g->gone && !g->status;
+}
+
+static void emit(struct gr_choice *c)
+{
+    struct gr_generation *g = c->g;
+    if (c->text.failed || c->reasoning.failed || c->calls.failed)
+        set_failed(g, GR_E_NOMEM_HOST, NULL);
+    if (!g->ask.stream || g->status)
+        return;
+    if (g->form->emit)
+        g->form->emit(c);
+    send_out(g);
+}
+
+static void on_piece(const struct gr_piece *piece, void *user)
+{
+    struct gr_choice *c = user;
+    pthread_mutex_lock(&c->g->lock);
+    if (goes_on(c->g)) {
+        c->g->form->piece(c, piece);
+        emit(c);
+    }
+    pthread_mutex_unlock(&c->g->lock);
+}
+
+static void on_prompt_piece(const struct gr_piece *piece, void *user)
+{
+    struct gr_choice *c = user;
+    pthread_mutex_lock(&c->g->lock);
+    if (goes_on(c->g))
+        c->g->form->prompt(c, piece);
+    pthread_mutex_unlock(&c->g->lock);
+}
+
+/* The HTTP status of a failure. */
+static int http_status(int status)
+{
+    switch (status) {
+    case GR_E_DEVICE:
+    case GR_E_PEER_LOST:
+    case GR_E_CANCELLED:
+    case GR_E_NOMEM_HOST:
+    case GR_E_NOMEM_DEV:
+        return 503;
+    case GR_E_TOO_LARGE:
+        return 429;
+    case GR_E_INVALID:
+        return 400;
+    default:
+        return 500;
+    }
+}
+
+/* Ends the exchange when all texts have ended. */
+static void finish(struct gr_generation *g)
+{
+    bool begun = g->ask.stream && g->choice[0].id;
+    if (!g->gone && !g->status)
+        g->form->finish(g);
+    if (g->out.failed)
+        set_failed(g, GR_E_NOMEM_HOST, NULL);
+    if (!g->gone && g->status && begun)
+        g->form->fail(g, g->message);
+    if (g->gone || begun) {
+        send_out(g);
+        gr_exchange_end(g->x);
+    } else if (g->status) {
+        gr_refuse(g->x, http_status(g->status), NULL, "%s", g->message);
+    } else {
+        gr_exchange_answer(g->x, 200, "application/json", g->out.p, g->out.n);
+        g->out = (struct gr_writer){0};
+    }
+    free_generation(g);
+}
+
+static void on_result(const struct gr_result *result, void *user)
+{
+    struct gr_choice *c = user;
+    struct gr_generation *g = c->g;
+    pthread_mutex_lock(&g->lock);
+    c->result = *result, c->ended = true;
+    c->result.message = NULL;
+    gr_metrics_count(g->server, result);
+    if (result->end == GR_FINISH_FAILED)
+        set_failed(g, result->status, result->message);
+    else if (result->end == GR_FINISH_CANCELLED && !g->gone)
+        set_failed(g, GR_E_CANCELLED, "the server is shutting down");
+    if (goes_on(g)) {
+        if (g->form->end)
+            g->form->end(c);
+        emit(c);
+    }
+    bool last = !--g->n_left;
+    pthread_mutex_unlock(&g->lock);
+    if (last)
+        finish(g);
+}
+
+/* The client has gone: in any thread. */
+static void on_gone(void *user)
+{
+    struct gr_generation *g = user;
+    g->gone = true;
+    cancel_all(g);
+}
+
+/* ---- start ---- */
+
+/* Makes the choices, once the prompts are there. */
+static void make_choices(struct gr_generation *g, struct gr_fields *f)
+{
+    int32_t n = g->n_prompt * g->ask.n, most = g->server->n_parallel;
+    if (g->n_prompt > GR_ASK_PROMPTS)
+        gr_field_wrong(f, "prompt", "prompt: %d prompts at most", GR_ASK_PROMPTS);
+    if (n > most)
+        gr_field_wrong(f, g->ask.n > 1 ? "n" : "prompt",
+                       "%d texts are asked for, and a request may have %d", n, most);
+    g->choice = f->wrong || !n ? NULL : calloc((size_t)n, sizeof *g->choice);
+    if (!g->choice) {
+        gr_field_wrong(f, "", "out of memory");
+        return;
+    }
+    g->n_choice = g->n_left = n;
+    for (int32_t i = 0; i < n; i++)
+        g->choice[i].g = g, g->choice[i].index = i, g->choice[i].prompt = i / g->ask.n;
+}
+
+static void free_request(struct gr_request *r)
+{
+    gr_sampler_free(&r->sampler);
+    gr_grammar_state_free(&r->grammar);
+    gr_stop_free(&r->stop);
+}
+
+/* Makes what a text needs. Returns a status. */
+static int make_request(struct gr_choice *c, struct gr_request *r)
+{
+    struct gr_generation *g = c->g;
+    struct gr_ask *a = &g->ask;
+    struct gr_sampler_params p = a->sampler.p;
+    p.seed = a->seed + (uint64_t)(c->index % a->n);
+    *r = (struct gr_request){.prompt = g->prompt[c->prompt],
+                             .n_prompt = (int32_t)g->n_ids[c->prompt],
+                             .n_predict = a->n_predict,
+                             .special = g->special,
+                             .n_probs = a->n_top < 0   ? 0
+                                        : a->n_top > 1 ? a->n_top
+                                                       : 1,
+                             .owner = gr_exchange_owner(g->x),
+                             .prompt_piece = g->prompt_probs ? on_prompt_piece : NULL,
+                             .piece = on_piece,
+                             .result = on_result,
+                             .user = c};
+    int rc = gr_sampler_new(&r->sampler, &p);
+    if (!rc && a->grammar)
+        rc = gr_grammar_state_new(&r->grammar, a->grammar);
+    if (!rc && a->n_stop)
+        rc = gr_stop_new(&r->stop, a->stop, a->stop_bytes, a->n_stop);
+    if (rc)
+        free_request(r);
+    return rc;
+}
+
+static int submit(struct gr_choice *c)
+{
+    struct gr_generation *g = c->g;
+    struct gr_request r;
+    uint64_t id;
+    int rc = make_request(c, &r);
+    if (rc)
+        return rc;
+    rc = gr_scheduler_submit(g->server->scheduler, &r, &id);
+    if (rc) {
+        free_request(&r);
+        return rc;
+    }
+    c->id = id;
+    if (g->gone) /* on_gone may not have seen the id */
+        gr_scheduler_cancel(g->server->scheduler, id);
+    return 0;
+}
+
+static const char *submit_message(int status)
+{
+    return status == GR_E_TOO_LARGE    ? "too many requests wait: try again later"
+           : status == GR_E_CANCELLED  ? "the server is shutting down"
+           : status == GR_E_NOMEM_HOST ? NULL
+                                       : gr_error_message();
+}
+
+static void begin(struct gr_generation *g)
+{
+    if (g->ask.stream) {
+        gr_exchange_add_header(g->x, "Cache-Control", "no-cache");
+        gr_exchange_add_header(g->x, "X-Accel-Buffering", "no");
+        gr_exchange_stream(g->x, g->form->type, g->form->ping);
+    }
+    if (g->form->begin)
+        g->form->begin(g);
+    if (g->ask.stream)
+        send_out(g);
+}
+
+void gr_generation_start(struct gr_generation *g, struct gr_fields *f)
+{
+    if (!f->wrong)
+        make_choices(g, f);
+    if (!f->wrong && g->form->prepare)
+        g->form->prepare(g, f);
+    if (gr_fields_refuse(f, g->x)) {
+        free_generation(g);
+        return;
+    }
+    gr_exchange_keep(g->x, on_gone, g);
+    pthread_mutex_lock(&g->lock);
+    int32_t i = 0;
+    int rc = 0;
+    while (i < g->n_choice && !(rc = submit(&g->choice[i])))
+        i++;
+    if (rc) { /* those that were submitted end as cancelled */
+        g->ask.stream = false;
+        g->n_left = i;
+        set_failed(g, rc, submit_message(rc));
+    } else {
+        begin(g);
+    }
+    bool last = !g->n_left;
+    pthread_mutex_unlock(&g->lock);
+    if (last)
+        finish(g);
+}
+
+/* ---- parts of answers ---- */
+
+const char *gr_finish_name(const struct gr_choice *c)
+{
+    return c->result.end == GR_FINISH_LENGTH ? "length" : "stop";
+}
+
+/* Sums over all texts; prompts count once each. */
+struct sums {
+    int64_t n_prompt, n_cached, n_generated;
+    double prompt_ms, generate_ms; /* the longest */
+};
+
+static struct sums sum_up(const struct gr_generation *g)
+{
+    struct sums s = {0};
+    for (int32_t i = 0; i < g->n_choice; i++) {
+        const struct gr_result *r = &g->choice[i].result;
+        double prompt = (double)r->prompt_ns / 1e6, generate = (double)r->generate_ns / 1e6;
+        if (i % g->ask.n == 0)
+            s.n_prompt += r->n_prompt, s.n_cached += r->n_cached;
+        s.n_generated += r->n_generated;
+        s.prompt_ms = prompt > s.prompt_ms ? prompt : s.prompt_ms;
+        s.generate_ms = generate > s.generate_ms ? generate : s.generate_ms;
+    }
+    return s;
+}
+
+void gr_write_usage(struct gr_writer *w, const struct gr_generation *g)
+{
+    struct sums s = sum_up(g);
+    gr_writef(w,
+              "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+              "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
+              (long long)s.n_prompt, (long long)s.n_generated,
+              (long long)(s.n_prompt + s.n_generated), (long long)s.n_cached);
+}
+
+static double per_second(double n, double ms)
+{
+    return ms > 0 ? n / ms * 1e3 : 0;
+}
+
+void gr_write_timings(struct gr_writer *w, const struct gr_generation *g)
+{
+    struct sums s = sum_up(g);
+    double n = (double)(s.n_prompt - s.n_cached), m = (double)s.n_generated;
+    gr_writef(w,
+              "{\"cache_n\":%lld,\"prompt_n\":%.0f,\"prompt_ms\":%.3f,\"prompt_per_second\":%.2f,"
+              "\"predicted_n\":%.0f,\"predicted_ms\":%.3f,\"predicted_per_second\":%.2f}",
+              (long long)s.n_cached, n, s.prompt_ms, per_second(n, s.prompt_ms), m, s.generate_ms,
+              per_second(m, s.generate_ms));
+}
+
+void gr_write_head(struct gr_writer *w, const struct gr_generation *g)
+{
+    gr_writef(w, "\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id,
+              g->form->object, (long long)g->created);
+    gr_write_string(w, g->model, strlen(g->model));
+    gr_writef(w, ",\"system_fingerprint\":\"gpurun-%s\",", gr_version());
+}
+
+void gr_write_failure(struct gr_generation *g, const char *message)
+{
+    gr_writef(&g->out, "data: {\"error\":{\"message\":");
+    gr_write_string(&g->out, message, strlen(message));
+    gr_writef(&g->out, ",\"type\":\"server_error\",\"param\":null,\"code\":%d}}\n\n",
+              http_status(g->status));
+}

@@ -1,0 +1,33 @@
+/* Requests for answers in a conversation, in any form: messages, tools, and how an answer is
+ * read. */
+#ifndef GR_TOOLS_TALK_H
+#define GR_TOOLS_TALK_H
+
+#include "conversation.h"
+#include "generation.h"
+#include "reading.h"
+
+/* A generation's `own`. */
+struct gr_talk {
+    struct gr_conversation conversation;
+    char *prompt; /* [n_prompt], rendered */
+    size_t n_prompt;
+    enum gr_reasoning reasoning;
+    gr_call_fn *call; /* writes a complete tool call */
+};
+
+/* Begins a conversation. NULL: no memory, which f says. */
+struct gr_talk *gr_talk_new(struct gr_generation *g, struct gr_fields *f, gr_call_fn *call);
+/* Reads the fields about tools, reasoning and the template, renders the conversation, and starts
+ * the texts. */
+void gr_talk_start(struct gr_generation *g, struct gr_fields *f);
+
+/* Of a gr_form. */
+void gr_talk_prepare(struct gr_generation *g, struct gr_fields *f);
+void gr_talk_free(struct gr_generation *g);
+
+/* Reads a piece, or the end, of an answer. */
+void gr_talk_piece(struct gr_choice *c, const struct gr_piece *piece);
+void gr_talk_end(struct gr_choice *c);
+
+#endif
