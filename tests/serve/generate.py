@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""Texts of gpurun serve against those of gpurun run and gpurun template: generate.py GPURUN"""
+
+import json
+import math
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from served import LIMIT, Served
+
+PROGRAM = sys.argv[1]
+REF = ["--cpu-level", "ref", "-t", "2"]
+PROMPT = "Once upon a time"
+TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}<tools>{{ t | tojson }}</tools>
+{% endfor %}{% for m in messages %}[{{ m.role }}] {% if m.content %}{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}
+{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}"""
+TOOLS = [{"type": "function", "function": {"name": name, "description": "a test", "parameters": {
+    "type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 99}, "place": {"enum": ["here", "there"]}},
+    "required": ["n", "place"], "additionalProperties": False}}} for name in ("move", "look")]
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is <|endoftext|> the ball?"}]
+
+
+def run(*words):
+    done = subprocess.run([PROGRAM, *words, "-q"], capture_output=True, timeout=LIMIT)
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout.decode()
+
+
+def text_of_run(prompt, n, *words):
+    return json.loads(run("run", "-p", prompt, "-n", str(n), "--json", "--no-warmup", *REF, *words))["text"]
+
+
+# ---- completions ----
+
+def test_same_as_run(s):
+    for n, words, fields in ((24, ["--temp", "0"], {"temperature": 0}),
+                             (24, ["-s", "7"], {"seed": 7}),
+                             (24, ["-s", "7", "--temp", "1.5", "--top-k", "9", "--repeat-penalty", "1.3"],
+                              {"seed": 7, "temperature": 1.5, "top_k": 9, "repeat_penalty": 1.3}),
+                             (16, ["-s", "3", "--mirostat", "2"], {"seed": 3, "mirostat": 2})):
+        want = text_of_run(PROMPT, n, *words)
+        assert want
+        got = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": n, **fields})
+        assert got["choices"][0]["text"] == want, (words, want, got)
+        native = s.post("/completion", {"prompt": PROMPT, "n_predict": n, **fields})
+        assert native["content"] == want, (words, want, native)
+
+
+def test_usage(s):
+    got = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 5, "temperature": 0, "model": "any"})
+    ids = json.loads(run("tokenize", "-p", PROMPT, "--ids"))
+    usage = got["usage"]
+    assert usage["prompt_tokens"] == len(ids) and usage["completion_tokens"] == 5, (usage, ids)
+    assert usage["total_tokens"] == len(ids) + 5 and got["model"] == "any" and got["object"] == "text_completion"
+    assert got["choices"][0]["finish_reason"] == "length"
+    assert got["timings"]["predicted_n"] == 5 and got["timings"]["prompt_n"] + got["timings"]["cache_n"] == len(ids)
+    same = s.post("/v1/completions", {"prompt": ids, "max_tokens": 5, "temperature": 0})
+    assert same["choices"][0]["text"] == got["choices"][0]["text"]
+
+
+def test_streams(s):
+    body = {"prompt": PROMPT, "max_tokens": 20, "seed": 5, "n": 3, "logprobs": 2}
+    whole = s.post("/v1/completions", body)
+    events = s.stream("/v1/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+    assert events[-1] is None and events[-2]["choices"] == [] and events[-2]["usage"] == whole["usage"] | {
+        "prompt_tokens_details": events[-2]["usage"]["prompt_tokens_details"]}
+    for i in range(3):
+        parts = [c for e in events[:-2] for c in e["choices"] if c["index"] == i]
+        want = whole["choices"][i]
+        assert "".join(p["text"] for p in parts) == want["text"]
+        assert [p["finish_reason"] for p in parts][:-1] == [None] * (len(parts) - 1)
+        assert parts[-1]["finish_reason"] == want["finish_reason"]
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+            assert sum((p["logprobs"][name] for p in parts if p["logprobs"]), []) == want["logprobs"][name], name
+    texts = {c["text"] for c in whole["choices"]}
+    assert len(texts) > 1, "three seeds, one text"
+    alone = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 20, "seed": 6})
+    assert alone["choices"][0]["text"] == whole["choices"][1]["text"]
+
+
+def test_prompts(s):
+    prompts = [PROMPT, "The cat", "There was a"]
+    all_of = s.post("/v1/completions", {"prompt": prompts, "max_tokens": 8, "temperature": 0, "n": 2})
+    assert [c["index"] for c in all_of["choices"]] == list(range(6))
+    for i, p in enumerate(prompts):
+        one = s.post("/v1/completions", {"prompt": p, "max_tokens": 8, "temperature": 0, "echo": True})
+        assert one["choices"][0]["text"] == p + all_of["choices"][2 * i]["text"] == p + all_of["choices"][2 * i + 1]["text"]
+    listed = s.post("/completion", {"prompt": prompts, "n_predict": 8, "temperature": 0})
+    assert [c["content"] for c in listed] == [c["text"] for c in all_of["choices"][::2]]
+
+
+def test_stops(s):
+    want = text_of_run(PROMPT, 40, "--temp", "0")
+    stop = want[9:12]
+    cut = want[:want.index(stop)]
+    got = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 40, "temperature": 0, "stop": stop})
+    assert got["choices"][0]["text"] == cut and got["choices"][0]["finish_reason"] == "stop", (got, cut)
+    native = s.post("/completion", {"prompt": PROMPT, "n_predict": 40, "temperature": 0, "stop": ["@@@", stop]})
+    assert native["content"] == cut and native["stop_type"] == "word" and native["stopping_word"] == stop, native
+    events = s.stream("/completion", {"prompt": PROMPT, "n_predict": 40, "temperature": 0, "stop": [stop], "stream": True})
+    assert "".join(e["content"] for e in events) == cut and events[-1]["stop"] and not any(e["stop"] for e in events[:-1])
+
+
+def test_probabilities(s):
+    got = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 6, "temperature": 0, "logprobs": 20})
+    p = got["choices"][0]["logprobs"]
+    assert len(p["tokens"]) == len(p["token_logprobs"]) == len(p["top_logprobs"]) == len(p["text_offset"]) == 6
+    for token, logprob, top in zip(p["tokens"], p["token_logprobs"], p["top_logprobs"]):
+        total = sum(math.exp(v) for v in top.values())
+        assert 0.3 < total < 1 + 1e-5 and max(top.values()) == top[token] == logprob, (token, top)
+    assert "".join(p["tokens"]) == got["choices"][0]["text"]
+    native = s.post("/completion", {"prompt": PROMPT, "n_predict": 6, "temperature": 0, "n_probs": 3})
+    listed = native["completion_probabilities"]
+    assert [e["token"] for e in listed] == p["tokens"] and all(len(e["top_logprobs"]) == 3 for e in listed)
+    assert all(math.isclose(e["logprob"], v, abs_tol=1e-5) for e, v in zip(listed, p["token_logprobs"]))
+
+
+def test_prompt_probabilities(s):
+    """The text's probabilities as a prompt are those it was generated with."""
+    made = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 9, "temperature": 0, "logprobs": 1})
+    text, n = made["choices"][0]["text"], len(made["choices"][0]["logprobs"]["tokens"])
+    ids = json.loads(run("tokenize", "-p", PROMPT, "--ids"))
+    native = s.post("/completion", {"prompt": ids, "n_predict": 9, "temperature": 0, "return_tokens": True})
+    all_ids = ids + native["tokens"]
+    for most in (0, 1):
+        got = s.post("/v1/completions", {"prompt": all_ids, "max_tokens": most, "temperature": 0, "logprobs": 1, "echo": True})
+        p = got["choices"][0]["logprobs"]
+        assert len(p["tokens"]) == len(all_ids) + most, (most, p)
+        assert p["token_logprobs"][0] is None and p["top_logprobs"][0] is None
+        have = p["token_logprobs"][len(ids):len(all_ids)]
+        want = made["choices"][0]["logprobs"]["token_logprobs"]
+        assert len(have) == n and all(math.isclose(a, b, abs_tol=1e-4) for a, b in zip(have, want)), (have, want)
+        assert got["choices"][0]["text"].endswith(text) or most
+
+
+def test_grammars(s):
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}, "b": {"enum": ["x", "y"]}},
+              "required": ["a", "b"], "additionalProperties": False}
+    for fields in ({"json_schema": schema}, {"response_format": {"type": "json_schema", "json_schema": {"name": "t", "schema": schema}}},
+                   {"response_format": {"type": "json_object", "schema": schema}}):
+        got = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 200, "seed": 2, **fields})["choices"][0]
+        value = json.loads(got["text"])
+        assert set(value) == {"a", "b"} and value["b"] in "xy" and 0 <= value["a"] <= 9, got
+    got = s.post("/completion", {"prompt": PROMPT, "n_predict": 50, "grammar": 'root ::= "yes" | "no"'})
+    assert got["content"] in ("yes", "no"), got
+    banned = s.post("/completion", {"prompt": PROMPT, "n_predict": 1, "temperature": 0, "return_tokens": True})["tokens"][0]
+    for bias in ({str(banned): -100}, [[banned, False]]):
+        other = s.post("/completion", {"prompt": PROMPT, "n_predict": 1, "temperature": 0, "return_tokens": True, "logit_bias": bias})
+        assert other["tokens"][0] != banned
+
+
+def test_refusals(s):
+    good = {"prompt": PROMPT, "max_tokens": 1, "messages": MESSAGES}
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        for name, values in {"max_tokens": ["1", 1.5, -3, 2**40], "temperature": ["hot", 1e9], "n": [0, 17, "2"], "stream": [1, "yes"],
+                             "stop": [7, [""], ["x"] * 17, "y" * 257], "top_p": [-0.1, 1.1], "seed": ["x", 0.5],
+                             "logit_bias": [3, {"x": 1}, {"999999999": 1}], "json_schema": [{"type": "nothing"}], "grammar": ["root ::="],
+                             "response_format": ["json", {"type": "xml"}], "stream_options": [1], "repeat_last_n": [1 << 30],
+                             "dry_sequence_breakers": ["x", [1]], "samplers": [["no"], 7]}.items():
+            for value in values:
+                status, error = s.refused(path, {**good, name: value})
+                assert status == 400 and error["param"].startswith(name) and error["type"] == "invalid_request_error", (path, name, value, error)
+    for prompt in (None, 7, [], [[]], [-1], [1 << 30], [1, "x"], ["x"] * 129, "word " * 3000):
+        status, error = s.refused("/v1/completions", {"prompt": prompt, "max_tokens": 1})
+        assert status == 400 and error["param"] == "prompt", (str(prompt)[:40], error)
+    for messages in (None, [], "x", [7], [{"content": "x"}], [{"role": "user", "content": 7}], [{"role": "user"}],
+                     [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+                     [{"role": "assistant", "content": None, "tool_calls": [{}]}]):
+        status, error = s.refused("/v1/chat/completions", {"messages": messages, "max_tokens": 1})
+        assert status == 400 and error["param"].startswith("messages"), (messages, error)
+    assert s.refused("/v1/chat/completions", {**good, "top_logprobs": 2})[1]["param"] == "top_logprobs"
+    assert s.refused("/v1/chat/completions", {**good, "tool_choice": "required"})[1]["param"] == "tool_choice"
+    assert s.refused("/v1/responses", {"input": "x", "previous_response_id": "r"})[1]["param"] == "previous_response_id"
+    assert s.refused("/infill", {"input_prefix": "a", "input_suffix": "b"})[0] == 501
+    assert s.refused("/v1/completions", {**good, "suffix": "x"})[1]["param"] == "suffix"
+    s.post("/v1/completions", {**good, "max_tokens": None, "n_predict": 1, "user": "u", "unknown": {}})
+
+
+# ---- chats ----
+
+def chat(s, **fields):
+    return s.post("/v1/chat/completions", {"messages": MESSAGES, "temperature": 0, "max_tokens": 24, **fields})
+
+
+def test_chat_prompt(s, folder):
+    for messages in (MESSAGES, MESSAGES + [{"role": "assistant", "content": None, "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "look", "arguments": {"n": 1}}}]}, {"role": "tool", "content": "<tools>"}]):
+        path = folder / "messages.json"
+        path.write_text(json.dumps(messages))
+        ids = json.loads(run("template", "--messages", str(path), "--chat-template-file", str(folder / "template"), "--ids"))
+        want = s.post("/v1/completions", {"prompt": ids, "temperature": 0, "max_tokens": 24})
+        sent = json.loads(json.dumps(messages))
+        for m in sent:
+            m["content"] = m["content"] and [{"type": "text", "text": m["content"]}]
+            for c in m.get("tool_calls", []):
+                c["function"]["arguments"] = json.dumps(c["function"]["arguments"])
+        got = chat(s, messages=sent)
+        assert got["usage"]["prompt_tokens"] == len(ids), (got["usage"], len(ids))
+        assert got["choices"][0]["message"]["content"].strip() == want["choices"][0]["text"].strip(), (got, want)
+
+
+def test_chat_streams(s):
+    for fields in ({}, {"n": 2, "seed": 4, "temperature": 1}, {"logprobs": True, "top_logprobs": 2}):
+        whole = chat(s, **fields)
+        events = s.stream("/v1/chat/completions", {"messages": MESSAGES, "temperature": 0, "max_tokens": 24, **fields, "stream": True})
+        assert events[-1] is None and all(e["object"] == "chat.completion.chunk" for e in events[:-1])
+        for i, want in enumerate(whole["choices"]):
+            parts = [c for e in events[:-1] for c in e["choices"] if c["index"] == i]
+            assert parts[0]["delta"] == {"role": "assistant", "content": ""} and parts[-1]["delta"] == {}
+            assert parts[-1]["finish_reason"] == want["finish_reason"] and not any(p["finish_reason"] for p in parts[:-1])
+            assert "".join(p["delta"].get("content", "") for p in parts) == want["message"]["content"]
+            if "logprobs" in fields:
+                listed = sum((p["logprobs"]["content"] for p in parts if p["logprobs"]), [])
+                assert listed == want["logprobs"]["content"] and len(listed[0]["top_logprobs"]) == 2
+    usage = s.stream("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 3, "stream": True, "stream_options": {"include_usage": True}})[-2]
+    assert usage["choices"] == [] and usage["usage"]["completion_tokens"] <= 3
+
+
+def check_call(call):
+    value = json.loads(call["function"]["arguments"])
+    assert call["type"] == "function" and call["id"] and 1 <= value["n"] <= 99 and value["place"] in ("here", "there"), call
+
+
+def test_tools(s):
+    for choice, names in (("required", ("move", "look")), ({"type": "function", "function": {"name": "look"}}, ("look",))):
+        fields = {"tools": TOOLS, "tool_choice": choice, "max_tokens": 300, "seed": 1, "temperature": 1, "parallel_tool_calls": False}
+        whole = chat(s, **fields)["choices"][0]
+        assert whole["finish_reason"] == "tool_calls" and whole["message"]["content"] is None, whole
+        (call,) = whole["message"]["tool_calls"]
+        check_call(call)
+        assert call["function"]["name"] in names
+        events = s.stream("/v1/chat/completions", {"messages": MESSAGES, **fields, "stream": True})
+        deltas = [d for e in events[:-1] for c in e["choices"] for d in c["delta"].get("tool_calls", [])]
+        assert [d["index"] for d in deltas] == [0] and deltas[0]["function"] == call["function"], (deltas, call)
+        assert events[-2]["choices"][0]["finish_reason"] == "tool_calls"
+    full = chat(s, tools=TOOLS, tool_choice="required", max_tokens=3)["choices"][0]
+    assert full["finish_reason"] == "length" and "tool_calls" not in full["message"], full
+
+
+def test_chat_formats(s):
+    got = chat(s, response_format={"type": "json_schema", "json_schema": {"schema": {"enum": ["red", "blue"]}}}, temperature=1)
+    assert json.loads(got["choices"][0]["message"]["content"]) in ("red", "blue")
+    begun = MESSAGES + [{"role": "assistant", "content": "The ball is"}]
+    assert chat(s, messages=begun, continue_final_message=True)["usage"]["prompt_tokens"] < chat(s, messages=begun)["usage"]["prompt_tokens"]
+    names = chat(s, chat_template_kwargs={"messages": [], "tools": TOOLS})
+    assert names["usage"]["prompt_tokens"] == chat(s)["usage"]["prompt_tokens"]
+
+
+# ---- other forms ----
+
+def test_responses(s):
+    want = chat(s)["choices"][0]["message"]["content"]
+    body = {"input": MESSAGES[1]["content"], "instructions": MESSAGES[0]["content"], "temperature": 0, "max_output_tokens": 24}
+    got = s.post("/v1/responses", body)
+    assert got["object"] == "response" and got["output"][0]["content"][0]["text"] == want, (got, want)
+    listed = s.post("/v1/responses", {**body, "instructions": None, "input": [{**m, "type": "message"} for m in MESSAGES]})
+    assert listed["output"][0]["content"] == got["output"][0]["content"] and listed["usage"]["input_tokens"] == got["usage"]["input_tokens"]
+    events = s.stream("/v1/responses", {**body, "stream": True})
+    assert [e["sequence_number"] for e in events] == list(range(len(events)))
+    assert events[0]["type"] == "response.created" and events[-1]["type"] in ("response.completed", "response.incomplete")
+    assert "".join(e["delta"] for e in events if e["type"] == "response.output_text.delta") == want
+    assert events[-1]["response"]["output"][0]["content"] == got["output"][0]["content"]
+    tool = {**TOOLS[0]["function"], "type": "function"}
+    called = s.post("/v1/responses", {**body, "tools": [tool], "tool_choice": "required", "max_output_tokens": 300, "parallel_tool_calls": False})
+    assert called["output"][1]["type"] == "function_call" and json.loads(called["output"][1]["arguments"])["place"], called
+
+
+def test_ollama(s):
+    want = chat(s)["choices"][0]["message"]["content"]
+    body = {"model": "m", "messages": MESSAGES, "options": {"temperature": 0, "num_predict": 24}}
+    events = s.stream("/api/chat", body)
+    assert "".join(e["message"]["content"] for e in events) == want and [e["done"] for e in events] == [False] * (len(events) - 1) + [True]
+    whole = s.post("/api/chat", {**body, "stream": False})
+    assert whole["message"]["content"] == want and whole["eval_count"] > 0 and whole["done_reason"] in ("stop", "length")
+    text = text_of_run(PROMPT, 24, "--temp", "0")
+    raw = s.post("/api/generate", {"model": "m", "prompt": PROMPT, "raw": True, "stream": False, "options": body["options"]})
+    assert raw["response"] == text
+    said = s.post("/api/generate", {"model": "m", "prompt": MESSAGES[1]["content"], "system": MESSAGES[0]["content"], "stream": False,
+                                    "options": body["options"]})
+    assert said["response"] == want
+    assert s.get("/api/tags")[1]["models"][0]["name"] and s.get("/api/version")[1]["version"]
+    assert "completion" in s.post("/api/show", {"model": "m"})["capabilities"]
+
+
+# ---- clients that go ----
+
+def running(s):
+    text = s.get("/metrics")[1]
+    return sum(int(float(line.split()[-1])) for line in text.splitlines()
+               if line.startswith(("gpurun:requests_running", "gpurun:requests_waiting")))
+
+
+def test_gone(s):
+    """A client that hangs up frees its texts within a second."""
+    for stream in (True, False):
+        body = json.dumps({"prompt": PROMPT, "max_tokens": -1, "ignore_eos": True, "stream": stream, "n": 4, "logit_bias": {"0": -100}})
+        c = socket.create_connection((s.host, s.port), LIMIT)
+        c.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        end = time.monotonic() + LIMIT
+        while not running(s):
+            assert time.monotonic() < end, "the request does not begin"
+        c.close()
+        end = time.monotonic() + 1
+        while running(s):
+            assert time.monotonic() < end, f"{running(s)} texts are left after a second"
+            time.sleep(0.02)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "template").write_text(TEMPLATE)
+        words = [*REF, "-np", "16", "-c", os.environ.get("GR_SERVE_CTX", "8192"), "--metrics",
+                 "--chat-template-file", str(folder / "template")]
+        with Served(PROGRAM, words) as s:
+            for name, test in sorted(globals().items()):
+                if name.startswith("test_"):
+                    begin = time.monotonic()
+                    test(*([s, folder] if name == "test_chat_prompt" else [s]))
+                    print(f"{name[5:]}: {time.monotonic() - begin:.2f} s")
+        assert s.code == 0, ("the server ended with", s.code, s.lines[-5:])
+
+
+main()
