@@ -3,7 +3,6 @@
 
 import json
 import math
-import os
 import pathlib
 import socket
 import subprocess
@@ -161,7 +160,7 @@ def test_refusals(s):
     for path in ("/v1/completions", "/v1/chat/completions"):
         for name, values in {"max_tokens": ["1", 1.5, -3, 2**40], "temperature": ["hot", 1e9], "n": [0, 17, "2"], "stream": [1, "yes"],
                              "stop": [7, [""], ["x"] * 17, "y" * 257], "top_p": [-0.1, 1.1], "seed": ["x", 0.5],
-                             "logit_bias": [3, {"x": 1}, {"999999999": 1}], "json_schema": [{"type": "nothing"}], "grammar": ["root ::="],
+                             "logit_bias": [3, {"x": 1}, {"999999999": 1}], "json_schema": [{"type": "nothing"}], "grammar": ["root ::= x", 7],
                              "response_format": ["json", {"type": "xml"}], "stream_options": [1], "repeat_last_n": [1 << 30],
                              "dry_sequence_breakers": ["x", [1]], "samplers": [["no"], 7]}.items():
             for value in values:
@@ -193,7 +192,7 @@ def test_chat_prompt(s, folder):
     for messages in (MESSAGES, MESSAGES + [{"role": "assistant", "content": None, "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "look", "arguments": {"n": 1}}}]}, {"role": "tool", "content": "<tools>"}]):
         path = folder / "messages.json"
-        path.write_text(json.dumps(messages))
+        path.write_text(json.dumps({"messages": messages, "add_generation_prompt": True}))
         ids = json.loads(run("template", "--messages", str(path), "--chat-template-file", str(folder / "template"), "--ids"))
         want = s.post("/v1/completions", {"prompt": ids, "temperature": 0, "max_tokens": 24})
         sent = json.loads(json.dumps(messages))
@@ -302,7 +301,7 @@ def test_gone(s):
     for stream in (True, False):
         body = json.dumps({"prompt": PROMPT, "max_tokens": -1, "ignore_eos": True, "stream": stream, "n": 4, "logit_bias": {"0": -100}})
         c = socket.create_connection((s.host, s.port), LIMIT)
-        c.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        c.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: {s.host}:{s.port}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         end = time.monotonic() + LIMIT
         while not running(s):
             assert time.monotonic() < end, "the request does not begin"
@@ -317,7 +316,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "template").write_text(TEMPLATE)
-        words = [*REF, "-np", "16", "-c", os.environ.get("GR_SERVE_CTX", "8192"), "--metrics",
+        words = [*REF, "-np", "16", "-c", "1024", "--metrics",
                  "--chat-template-file", str(folder / "template")]
         with Served(PROGRAM, words) as s:
             for name, test in sorted(globals().items()):

@@ -9,8 +9,8 @@
 #include "server.h"
 #include "tools/cli/sampler.h"
 
-#define GR_ASK_PROMPTS 128 /* prompts of a request */
-#define GR_ASK_CHOICES 16  /* texts of a prompt */
+#define GR_ASK_TEXTS 128  /* texts of a request, and so prompts */
+#define GR_ASK_CHOICES 16 /* texts of a prompt */
 #define GR_ASK_STOPS 16    /* stop strings of a request, of so many bytes at most */
 #define GR_ASK_STOP_BYTES 256
 #define GR_ASK_BIASES 1024

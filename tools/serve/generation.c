@@ -241,12 +241,10 @@ static void on_gone(void *user)
 /* Makes the choices, once the prompts are there. */
 static void make_choices(struct gr_generation *g, struct gr_fields *f)
 {
-    int32_t n = g->n_prompt * g->ask.n, most = g->server->n_parallel;
-    if (g->n_prompt > GR_ASK_PROMPTS)
-        gr_field_wrong(f, "prompt", "prompt: %d prompts at most", GR_ASK_PROMPTS);
-    if (n > most)
-        gr_field_wrong(f, g->ask.n > 1 ? "n" : "prompt",
-                       "%d texts are asked for, and a request may have %d", n, most);
+    int32_t n = g->n_prompt * g->ask.n;
+    if (n > GR_ASK_TEXTS)
+        gr_field_wrong(f, "n", "%d texts are asked for, and a request may have %d", n,
+                       GR_ASK_TEXTS);
     g->choice = f->wrong || !n ? NULL : calloc((size_t)n, sizeof *g->choice);
     if (!g->choice) {
         gr_field_wrong(f, "", "out of memory");
@@ -409,11 +407,12 @@ void gr_write_timings(struct gr_writer *w, const struct gr_generation *g)
 {
     struct sums s = sum_up(g);
     double n = (double)(s.n_prompt - s.n_cached), m = (double)s.n_generated;
+    double behind = m > g->n_choice ? m - g->n_choice : 0; /* the first tokens end the prompts */
     gr_writef(w,
               "{\"cache_n\":%lld,\"prompt_n\":%.0f,\"prompt_ms\":%.3f,\"prompt_per_second\":%.2f,"
               "\"predicted_n\":%.0f,\"predicted_ms\":%.3f,\"predicted_per_second\":%.2f}",
               (long long)s.n_cached, n, s.prompt_ms, per_second(n, s.prompt_ms), m, s.generate_ms,
-              per_second(m, s.generate_ms));
+              per_second(behind, s.generate_ms));
 }
 
 void gr_write_head(struct gr_writer *w, const struct gr_generation *g)

@@ -51,8 +51,8 @@ void gr_prompts_read(struct gr_generation *g, struct gr_fields *f)
         add_prompt(g, f, v);
         return;
     }
-    if (!json_array_size(v) || json_array_size(v) > GR_ASK_PROMPTS)
-        gr_field_wrong(f, "prompt", "prompt: 1 to %d prompts", GR_ASK_PROMPTS);
+    if (!json_array_size(v) || json_array_size(v) > GR_ASK_TEXTS)
+        gr_field_wrong(f, "prompt", "prompt: 1 to %d prompts", GR_ASK_TEXTS);
     json_array_foreach(v, i, one)
     {
         if (!f->wrong)
