@@ -327,4 +327,5 @@ def main():
         assert s.code == 0, ("the server ended with", s.code, s.lines[-5:])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The routes by the clients that people use: sdk.py GPURUN. Exits with 77 where PyPI's openai and ollama are not installed."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+import tempfile
+
+from served import Served
+import generate
+
+missing = [name for name in ("openai", "ollama") if not importlib.util.find_spec(name)]
+if missing:
+    print("skipped:", ", ".join(missing), "of PyPI not installed")
+    sys.exit(77)
+
+import ollama
+import openai
+
+MESSAGES, TOOLS = generate.MESSAGES, generate.TOOLS
+
+
+def test_models(c, _):
+    (model,) = c.models.list().data
+    assert c.models.retrieve(model.id).id == model.id
+
+
+def test_completions(c, _):
+    whole = c.completions.create(model="m", prompt=generate.PROMPT, max_tokens=12, temperature=0, logprobs=2)
+    parts = list(c.completions.create(model="m", prompt=generate.PROMPT, max_tokens=12, temperature=0, stream=True))
+    assert "".join(p.choices[0].text for p in parts) == whole.choices[0].text and len(whole.choices[0].logprobs.tokens) == 12
+
+
+def test_chat(c, _):
+    ask = {"model": "m", "messages": MESSAGES, "max_completion_tokens": 16, "temperature": 0}
+    whole = c.chat.completions.create(**ask, logprobs=True, top_logprobs=2)
+    assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
+    assert len(whole.choices[0].logprobs.content[0].top_logprobs) == 2
+    text, usage = "", None
+    for part in c.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}):
+        text += part.choices[0].delta.content or "" if part.choices else ""
+        usage = part.usage or usage
+    assert text == whole.choices[0].message.content and usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_tools(c, _):
+    ask = {"model": "m", "messages": MESSAGES, "tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 300}
+    whole = c.chat.completions.create(**ask, seed=1).choices[0]
+    assert whole.finish_reason == "tool_calls"
+    (call,) = whole.message.tool_calls
+    assert json.loads(call.function.arguments)["place"] in ("here", "there")
+    with c.chat.completions.stream(**ask, seed=1) as stream:
+        last = stream.get_final_completion().choices[0]
+    assert last.message.tool_calls[0].function.arguments == call.function.arguments
+    back = [*MESSAGES, whole.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "it is there"}]
+    assert c.chat.completions.create(model="m", messages=back, tools=TOOLS, max_tokens=4).choices[0].message.role == "assistant"
+
+
+def test_responses(c, _):
+    ask = {"model": "m", "instructions": "Be brief.", "input": "Where is the ball?", "max_output_tokens": 16, "temperature": 0}
+    whole = c.responses.create(**ask)
+    with c.responses.stream(**ask) as stream:
+        text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+    assert text == whole.output_text
+
+
+def test_errors(c, _):
+    for call, error in ((lambda: c.models.retrieve("none"), openai.NotFoundError),
+                        (lambda: c.chat.completions.create(model="m", messages=[]), openai.BadRequestError),
+                        (lambda: c.completions.create(model="m", prompt="x", temperature="hot"), openai.BadRequestError)):
+        try:
+            call()
+        except error as e:
+            assert e.body["message"], e
+        else:
+            raise AssertionError(f"no {error.__name__}")
+
+
+def test_ollama(_, url):
+    o = ollama.Client(host=url)
+    options = {"temperature": 0, "num_predict": 12}
+    assert o.list().models[0].model and "completion" in o.show("m").capabilities
+    whole = o.chat(model="m", messages=MESSAGES, options=options)
+    parts = list(o.chat(model="m", messages=MESSAGES, options=options, stream=True))
+    assert "".join(p.message.content for p in parts) == whole.message.content and parts[-1].done
+    said = o.generate(model="m", prompt="Where is the ball?", options=options)
+    assert said.done and said.eval_count
+    blue = o.chat(model="m", messages=MESSAGES, format={"enum": ["blue", "red"]})
+    assert json.loads(blue.message.content) in ("blue", "red")
+    try:
+        o.chat(model="m", messages=[])
+    except ollama.ResponseError as e:
+        assert e.status_code == 400
+    else:
+        raise AssertionError("no ResponseError")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        template = pathlib.Path(name) / "template"
+        template.write_text(generate.TEMPLATE)
+        with Served(sys.argv[1], [*generate.REF, "-c", "1024", "--chat-template-file", str(template)]) as s:
+            client = openai.OpenAI(base_url=s.url + "/v1", api_key="none", max_retries=0)
+            for name, test in sorted(globals().items()):
+                if name.startswith("test_"):
+                    test(client, s.url)
+                    print(name[5:])
+    print("openai", openai.__version__)
+
+
+main()
