@@ -15,15 +15,36 @@ int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t 
 
 void gr_prefixes_close(struct gr_prefixes *p)
 {
-    for (int32_t i = 0; i < p->n_seq && p->seq; i++)
+    for (int32_t i = 0; i < p->n_seq && p->seq; i++) {
         free(p->seq[i].token);
+        free(p->seq[i].cell);
+    }
     free(p->seq);
     *p = (struct gr_prefixes){0};
 }
 
-static int32_t common(const struct gr_prefix *q, const int32_t *token, int32_t n)
+/* Returns the number of cells that two sequences share. */
+static int32_t shared(const struct gr_prefix *a, const struct gr_prefix *b)
 {
-    int32_t i = 0;
+    int32_t lo = 0, hi = a->n < b->n ? a->n : b->n;
+    while (lo < hi) {
+        int32_t middle = lo + (hi - lo) / 2;
+        if (a->cell[middle] == b->cell[middle])
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo;
+}
+
+/* Returns the length of the common beginning of token [n] and a sequence, given that of another one
+ * (NULL: none): cells that both share are not compared again. */
+static int32_t common(const struct gr_prefix *q, const int32_t *token, int32_t n,
+                      const struct gr_prefix *other, int32_t length)
+{
+    int32_t i = other ? shared(q, other) : 0;
+    if (i > length)
+        return length;
     while (i < n && i < q->n && q->token[i] == token[i])
         i++;
     return i;
@@ -35,14 +56,33 @@ int32_t gr_prefixes_find(const struct gr_prefixes *p, uint64_t owner, const int3
     int32_t best = 0;
     *seq = -1;
     for (int32_t i = 0; i < p->n_seq; i++) {
-        const struct gr_prefix *q = &p->seq[i];
-        int32_t length = q->n && q->owner == owner ? common(q, token, n - 1) : 0;
+        const struct gr_prefix *q = &p->seq[i], *other = *seq < 0 ? NULL : &p->seq[*seq];
+        int32_t length = q->n && q->owner == owner ? common(q, token, n, other, best) : 0;
         if (p->whole && length < q->n)
             length = 0;
-        if (length > best || (length && length == best && p->seq[*seq].busy && !q->busy))
+        if (length > best || (length && length == best && other->busy && !q->busy))
             best = length, *seq = i;
     }
     return best;
+}
+
+/* Returns how many of the first n cells of a sequence no busy one below `end` shares. */
+static int32_t n_own(const struct gr_prefixes *p, int32_t seq, int32_t n, int32_t end)
+{
+    int32_t most = 0;
+    for (int32_t i = 0; i < end; i++) {
+        int32_t same = p->seq[i].busy && i != seq ? shared(&p->seq[i], &p->seq[seq]) : 0;
+        most = same > most ? same : most;
+    }
+    return n > most ? n - most : 0;
+}
+
+int32_t gr_prefixes_held(const struct gr_prefixes *p, int32_t seq, int32_t n)
+{
+    int32_t held = seq < 0 || p->seq[seq].busy ? 0 : n_own(p, seq, n, p->n_seq);
+    for (int32_t i = 0; i < p->n_seq; i++)
+        held += p->seq[i].busy ? n_own(p, i, p->seq[i].n, i) : 0;
+    return held;
 }
 
 /* The sequence without a text that was used longest ago, empty ones first, but not `except`;
@@ -84,9 +124,11 @@ int gr_prefixes_reserve(struct gr_prefixes *p, int32_t seq, int32_t n)
         return 0;
     size_t capacity = 2 * (size_t)q->capacity + (size_t)n;
     int32_t *token = capacity <= INT32_MAX ? realloc(q->token, capacity * sizeof *token) : NULL;
-    if (!token)
+    q->token = token ? token : q->token;
+    uint64_t *cell = token ? realloc(q->cell, capacity * sizeof *cell) : NULL;
+    if (!cell)
         return GR_E_NOMEM_HOST;
-    q->token = token, q->capacity = (int32_t)capacity;
+    q->cell = cell, q->capacity = (int32_t)capacity;
     return 0;
 }
 
@@ -94,6 +136,8 @@ void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, i
 {
     struct gr_prefix *q = &p->seq[seq];
     memcpy(q->token + q->n, token, (size_t)n * sizeof *token);
+    for (int32_t i = 0; i < n; i++)
+        q->cell[q->n + i] = ++p->last_cell;
     q->n += n;
     q->used = ++p->clock;
 }
@@ -110,34 +154,32 @@ void gr_prefixes_leave(struct gr_prefixes *p, int32_t seq)
 static bool share(struct gr_prefixes *p, int32_t from, int32_t to, int32_t n)
 {
     struct gr_prefix *q = &p->seq[to];
-    if (to != from && gr_prefixes_reserve(p, to, n))
+    const struct gr_prefix *source = &p->seq[from];
+    if (to == from)
+        return n == q->n || (!gr_kv_seq_rm(p->session, to, n, -1) && (q->n = n, true));
+    if (gr_prefixes_reserve(p, to, n) || gr_kv_seq_cp(p->session, from, to, 0, n))
         return false;
-    if (to != from && gr_kv_seq_cp(p->session, from, to, 0, n))
-        return false;
-    if (to == from && n < q->n && gr_kv_seq_rm(p->session, to, n, -1))
-        return false;
-    if (to != from)
-        gr_prefixes_add(p, to, p->seq[from].token, n);
-    q->n = n;
+    memcpy(q->token, source->token, (size_t)n * sizeof *q->token);
+    memcpy(q->cell, source->cell, (size_t)n * sizeof *q->cell);
+    q->n = n, q->used = ++p->clock;
     return true;
 }
 
-int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, const int32_t *token, int32_t n)
+int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, int32_t from, int32_t n)
 {
-    int32_t from, to = -1;
-    int32_t length = gr_prefixes_find(p, owner, token, n, &from);
-    bool idle = length && !p->seq[from].busy;
-    if (idle && length == p->seq[from].n)
+    int32_t to = -1;
+    bool idle = from >= 0 && !p->seq[from].busy;
+    if (idle && n == p->seq[from].n)
         to = from; /* the text goes on where this one ended */
     if (to < 0)
-        to = oldest(p, length ? from : -1, true);
+        to = oldest(p, from, true);
     if (to < 0 && idle)
         to = from;
     if (to < 0)
         return -1;
     if (to != from)
         gr_prefixes_drop(p, to);
-    if (length && !share(p, from, to, length))
+    if (from >= 0 && !share(p, from, to, n))
         gr_prefixes_drop(p, to);
     p->seq[to].busy = true;
     p->seq[to].owner = owner;

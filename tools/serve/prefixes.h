@@ -9,9 +9,11 @@
 
 struct gr_session;
 
-/* A sequence: token [n] at positions 0 to n - 1. */
+/* A sequence: token [n] at positions 0 to n - 1. Cells of a sequence are shared from its beginning
+ * on, so that those of two sequences are the same up to some token and differ from there on. */
 struct gr_prefix {
     int32_t *token;
+    uint64_t *cell; /* [n] numbers: equal ones are the same cell */
     int32_t n, capacity;
     uint64_t owner; /* who may share it */
     uint64_t used;  /* larger: used later */
@@ -22,7 +24,7 @@ struct gr_prefixes {
     struct gr_session *session;
     struct gr_prefix *seq; /* [n_seq] by sequence id */
     int32_t n_seq;
-    uint64_t clock;
+    uint64_t clock, last_cell;
     bool whole; /* the cache shares whole sequences only: it has recurrent states */
 };
 
@@ -30,13 +32,17 @@ struct gr_prefixes {
 int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t n_seq, bool whole);
 void gr_prefixes_close(struct gr_prefixes *p);
 
-/* Returns the length of the longest common beginning of the text and a sequence of the owner, at
- * most n - 1: the last token has to be computed. *seq: that sequence. */
+/* Returns the length of the longest common beginning of token [n] and a sequence of the owner.
+ * *seq: that sequence, -1: none. Its time does not grow with the sequences that share cells. */
 int32_t gr_prefixes_find(const struct gr_prefixes *p, uint64_t owner, const int32_t *token,
                          int32_t n, int32_t *seq);
-/* Gives the text a sequence that holds as much of its beginning as there is; the sequence used
- * longest ago is dropped when none is empty. Returns its id, -1: all are busy. */
-int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, const int32_t *token, int32_t n);
+/* Returns the number of cells that hold busy sequences and the first n tokens of `seq` (-1: none):
+ * all others can be made free. */
+int32_t gr_prefixes_held(const struct gr_prefixes *p, int32_t seq, int32_t n);
+/* Gives a text of the owner a sequence with the first n tokens of `from` (-1: none), or empty where
+ * the cache cannot share them; the sequence used longest ago is dropped when none is empty. Returns
+ * its id, -1: all are busy. */
+int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, int32_t from, int32_t n);
 /* Makes room to add so many tokens to a busy sequence; GR_E_NOMEM_HOST. */
 int gr_prefixes_reserve(struct gr_prefixes *p, int32_t seq, int32_t n);
 /* Records tokens that were decoded, within what was reserved. */

@@ -2,7 +2,8 @@
  * token of every text that is being generated, and prompts, in pieces, with what is left of the
  * step. Requests with a common beginning share its cells and compute it once.
  *
- * gr_scheduler_submit and gr_scheduler_cancel may be called from any thread, all else from one. */
+ * Requests may be submitted and cancelled from any thread; gr_scheduler_step and gr_scheduler_run
+ * are called from one. */
 #ifndef GR_TOOLS_SCHEDULER_H
 #define GR_TOOLS_SCHEDULER_H
 
@@ -81,6 +82,8 @@ struct gr_request {
     int32_t n_probs;                  /* likely tokens listed for each token; 0: no probabilities */
     int32_t priority;                 /* larger: first */
     uint64_t owner;                   /* prefixes are shared within an owner, who has a fair part */
+    gr_piece_fn *prompt_piece; /* NULL: none; receives each token of the prompt but the first, with
+                                  its probability and no text; the whole prompt is computed then */
     gr_piece_fn *piece;
     gr_result_fn *result;
     void *user;
@@ -93,15 +96,20 @@ void gr_scheduler_free(struct gr_scheduler **s);
 
 /* Queues a request; sampler, grammar and stop belong to the scheduler after success. *id: for
  * gr_scheduler_cancel. GR_E_INVALID: prompt empty or too long, n_probs out of range;
- * GR_E_TOO_LARGE: the queue is full. No callback is called on failure. */
+ * GR_E_TOO_LARGE: the queue is full; GR_E_CANCELLED: gr_scheduler_stop; that of gr_scheduler_status
+ * once it is not 0. No callback is called on failure. */
 int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request, uint64_t *id);
 /* Ends a request with the next step; none when it has ended. */
 void gr_scheduler_cancel(struct gr_scheduler *s, uint64_t id);
 
 /* Runs one step. Returns false when there was nothing to do. */
 bool gr_scheduler_step(struct gr_scheduler *s);
-/* Runs steps until gr_scheduler_stop, and then those of the requests that have begun or wait. */
+/* Runs steps until gr_scheduler_stop, and then those of the requests that have begun or wait; or
+ * until gr_scheduler_status is not 0. */
 void gr_scheduler_run(struct gr_scheduler *s);
+/* From any thread: GR_E_DEVICE or GR_E_PEER_LOST once a device or a rank is lost, which is for
+ * good: all requests have ended as failed then, and none is accepted. 0: none is. */
+int gr_scheduler_status(struct gr_scheduler *s);
 /* From any thread: no request is accepted any more (GR_E_CANCELLED). `now`: those there are end as
  * cancelled. */
 void gr_scheduler_stop(struct gr_scheduler *s, bool now);
@@ -115,5 +123,16 @@ struct gr_scheduler_stats {
     int64_t n_request, n_cancelled, n_failed, n_preempted;
 };
 struct gr_scheduler_stats gr_scheduler_stats(struct gr_scheduler *s);
+
+/* A request that waits or is computed, as it was after the last step. */
+enum gr_request_state { GR_REQUEST_WAITING, GR_REQUEST_PROMPT, GR_REQUEST_ANSWER };
+struct gr_request_view {
+    uint64_t id, owner;
+    enum gr_request_state state;
+    int32_t n_prompt, n_cached, n_done; /* tokens; n_done: of the prompt, in the cache */
+    int32_t n_generated;
+};
+/* Stores at most n of them, in any order; returns how many there are. From any thread. */
+int32_t gr_scheduler_list(struct gr_scheduler *s, struct gr_request_view *view, int32_t n);
 
 #endif

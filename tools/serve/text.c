@@ -33,6 +33,7 @@ int gr_text_new(struct gr_text **out, const struct gr_model *model, const struct
     t->request.prompt = NULL;
     t->n = t->n_prompt = r->n_prompt;
     t->seq = -1, t->n_cached = -1;
+    t->told = r->prompt_piece ? 1 : r->n_prompt;
     t->submitted = gr_serve_now();
     *out = t;
     return 0;
@@ -62,6 +63,26 @@ int gr_text_begin(struct gr_text *t)
     for (int32_t i = 0; i < t->n && !rc; i++)
         rc = gr_sampler_accept(s, t->token[i]);
     return rc ? rc : gr_sampler_set_grammar(s, t->request.grammar);
+}
+
+bool gr_text_tells_prompt(const struct gr_text *t)
+{
+    return t->told < t->n_prompt;
+}
+
+int32_t gr_text_may_share(const struct gr_text *t)
+{
+    return gr_text_tells_prompt(t) ? t->told - 1 : t->n - 1;
+}
+
+bool gr_text_wants(const struct gr_text *t, int32_t i)
+{
+    return i + 1 == t->n || (i + 1 >= t->told && i + 1 < t->n_prompt);
+}
+
+bool gr_text_is_computed(const struct gr_text *t)
+{
+    return t->request.n_predict != 0 || gr_text_tells_prompt(t);
 }
 
 /* ---- probabilities ---- */
@@ -206,4 +227,18 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
         finish(t, &(struct gr_result){.end = GR_FINISH_STRING, .stop = stop});
     else if (last || full)
         gr_text_end(t, last ? GR_FINISH_TOKEN : GR_FINISH_LENGTH, 0, NULL);
+}
+
+void gr_text_prompt(struct gr_text *t, int32_t n_vocab, const float *logits)
+{
+    struct gr_prob top[GR_MAX_PROBS];
+    struct gr_piece piece = {.id = t->token[t->told++], .text = ""};
+    add_probs(&piece, top, t->request.n_probs, logits, n_vocab);
+    if (isnan(piece.logprob)) {
+        gr_text_end(t, GR_FINISH_FAILED, GR_E_CHECK, "the logits of the prompt are not numbers");
+        return;
+    }
+    t->request.prompt_piece(&piece, t->request.user);
+    if (!gr_text_is_computed(t))
+        gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
 }

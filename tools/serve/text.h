@@ -16,11 +16,17 @@ struct gr_text {
     int32_t n, capacity, n_prompt;
     int32_t seq;      /* -1: waits */
     int32_t n_cached; /* of the prompt, -1 before it began */
+    int32_t told;     /* token of the prompt whose probability is passed on next; n_prompt: none */
     atomic_bool cancelled;
     bool begun, ended;
     enum gr_finish end;
     int64_t submitted, started, first; /* times in ns */
-    struct gr_text *next;              /* in the list it is in */
+    /* While it waits: texts of one owner and priority are a line, the oldest first. */
+    struct gr_text *next;
+    struct gr_text *last, *next_line; /* of the first one of a line */
+    /* Under the scheduler's lock: */
+    int32_t at; /* in the list of all */
+    struct gr_request_view view;
 };
 
 /* Copies a request. Returns a status; the request's objects belong to the text after success. */
@@ -28,6 +34,16 @@ int gr_text_new(struct gr_text **out, const struct gr_model *model, const struct
 void gr_text_free(struct gr_text **t);
 /* Lets the sampler look at the prompt, once. Returns a status. */
 int gr_text_begin(struct gr_text *t);
+/* Returns whether probabilities of the prompt are still to be passed on. */
+bool gr_text_tells_prompt(const struct gr_text *t);
+/* Returns the length of the longest beginning that need not be computed. */
+int32_t gr_text_may_share(const struct gr_text *t);
+/* Returns whether logits of the i-th token are wanted. */
+bool gr_text_wants(const struct gr_text *t, int32_t i);
+/* Returns whether logits of the prompt, or an answer, are wanted at all. */
+bool gr_text_is_computed(const struct gr_text *t);
+/* Passes the probability of the next token of the prompt on, by the logits of the one before. */
+void gr_text_prompt(struct gr_text *t, int32_t n_vocab, const float *logits);
 /* Picks the next token by its logits and passes it on; the text may have ended then. */
 void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_vocab,
                   const float *logits, int32_t n_ctx);

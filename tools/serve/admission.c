@@ -1,0 +1,227 @@
+/* Requests that wait, and how they begin. */
+#include <string.h>
+
+#include "gpurun.h"
+#include "scheduler_impl.h"
+
+enum {
+    WORTH_WAITING = 32, /* tokens of a beginning that another request is about to compute */
+    GROWTH = 64,        /* cells kept free for the answer of each request when one begins */
+    CANDIDATES = 16,    /* texts of a line that are compared with those that run */
+};
+
+/* ---- lines ---- */
+
+/* Returns where the line of the text's owner and priority is, or belongs. */
+static struct gr_text **line_of(struct gr_scheduler *s, const struct gr_text *t)
+{
+    struct gr_text **at = &s->waiting;
+    while (*at && ((*at)->request.priority > t->request.priority ||
+                   ((*at)->request.priority == t->request.priority &&
+                    (*at)->request.owner != t->request.owner)))
+        at = &(*at)->next_line;
+    return at;
+}
+
+static bool same_line(const struct gr_text *a, const struct gr_text *b)
+{
+    return a->request.priority == b->request.priority && a->request.owner == b->request.owner;
+}
+
+/* Makes t the first of a line whose others, if any, begin with `rest`. */
+static void lead(struct gr_text **at, struct gr_text *t, struct gr_text *rest,
+                 struct gr_text *next_line)
+{
+    t->next = rest;
+    t->last = rest ? rest->last : t;
+    t->next_line = next_line;
+    *at = t;
+}
+
+void gr_scheduler_put(struct gr_scheduler *s, struct gr_text *t)
+{
+    struct gr_text **at = line_of(s, t), *first = *at;
+    if (!first || !same_line(first, t)) {
+        lead(at, t, NULL, first);
+    } else if (t->id < first->id) {
+        lead(at, t, first, first->next_line);
+    } else {
+        struct gr_text *before = first->last->id < t->id ? first->last : first;
+        while (before->next && before->next->id < t->id)
+            before = before->next;
+        t->next = before->next;
+        before->next = t;
+        first->last = t->next ? first->last : t;
+    }
+}
+
+void gr_scheduler_take(struct gr_scheduler *s, struct gr_text *t)
+{
+    struct gr_text **at = line_of(s, t), *first = *at, *before = first;
+    if (t != first) {
+        while (before->next != t)
+            before = before->next;
+        before->next = t->next;
+        first->last = t->next ? first->last : before;
+    } else if (t->next) {
+        t->next->last = t->last;
+        t->next->next_line = t->next_line;
+        *at = t->next;
+    } else {
+        *at = t->next_line;
+    }
+}
+
+void gr_scheduler_count(struct gr_scheduler *s, struct gr_text *t, int32_t n, int32_t n_preempted)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_waiting += n;
+    s->stats.n_preempted += n_preempted;
+    t->view.state = n > 0 ? GR_REQUEST_WAITING : GR_REQUEST_PROMPT;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- cells ---- */
+
+uint32_t gr_scheduler_n_free(const struct gr_scheduler *s)
+{
+    uint32_t used = gr_kv_used(s->p.session);
+    return used < s->n_cell ? s->n_cell - used : 0;
+}
+
+bool gr_scheduler_make_room(struct gr_scheduler *s, uint32_t n)
+{
+    while (gr_scheduler_n_free(s) < n && gr_prefixes_evict(&s->prefixes, -1))
+        ;
+    return gr_scheduler_n_free(s) >= n;
+}
+
+int32_t gr_scheduler_n_done(const struct gr_scheduler *s, const struct gr_text *t)
+{
+    return s->prefixes.seq[t->seq].n;
+}
+
+/* ---- the next one ---- */
+
+/* Returns the length of the longest beginning of a text that is there, at most what need not be
+ * computed. *seq: the sequence that has it. */
+static int32_t find(const struct gr_scheduler *s, const struct gr_text *t, int32_t *seq)
+{
+    return gr_prefixes_find(&s->prefixes, t->request.owner, t->token, gr_text_may_share(t), seq);
+}
+
+/* Returns whether another request is about to compute a good part of this one's prefix. */
+static bool follows(const struct gr_scheduler *s, const struct gr_text *t)
+{
+    int32_t seq, n = find(s, t, &seq) + WORTH_WAITING;
+    if (s->p.whole || n >= gr_text_may_share(t))
+        return false;
+    for (int32_t i = 0; i < s->n_active; i++) {
+        const struct gr_text *a = s->active[i];
+        if (a->request.owner == t->request.owner && n < a->n_prompt &&
+            gr_scheduler_n_done(s, a) <= n && a->token[n] == t->token[n] &&
+            !memcmp(a->token, t->token, (size_t)n * sizeof *t->token))
+            return true;
+    }
+    return false;
+}
+
+static int32_t n_of_owner(const struct gr_scheduler *s, uint64_t owner)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_active; i++)
+        n += s->active[i]->request.owner == owner;
+    return n;
+}
+
+/* Returns the oldest text of a line that does not follow another one, of the first few. */
+static struct gr_text *first_of(const struct gr_scheduler *s, struct gr_text *line)
+{
+    struct gr_text *t = line;
+    for (int i = 0; t && follows(s, t); i++)
+        t = i < CANDIDATES ? t->next : NULL;
+    return t;
+}
+
+/* Returns the request that begins next: by priority, then of the owner with the fewest, then the
+ * oldest; NULL: none. */
+static struct gr_text *choose(const struct gr_scheduler *s)
+{
+    struct gr_text *best = NULL;
+    int32_t fewest = 0;
+    for (struct gr_text *line = s->waiting; line; line = line->next_line) {
+        if (best && line->request.priority < best->request.priority)
+            break;
+        int32_t n = n_of_owner(s, line->request.owner);
+        struct gr_text *t = !best || n <= fewest ? first_of(s, line) : NULL;
+        if (t && (!best || n < fewest || t->id < best->id))
+            best = t, fewest = n;
+    }
+    return best;
+}
+
+/* Returns the number of cells that a request takes in time, of whose text `length` tokens are
+ * there, and that those before it may still take: a part of their answers. */
+static uint32_t cells_wanted(const struct gr_scheduler *s, const struct gr_text *t, int32_t length)
+{
+    int32_t n = t->n - length + GROWTH;
+    for (int32_t i = 0; i < s->n_active; i++)
+        n += s->active[i]->n - gr_scheduler_n_done(s, s->active[i]) + GROWTH;
+    return (uint32_t)n;
+}
+
+/* Begins a request, or goes on with one that was preempted; false, with nothing changed: not yet.
+ * One that is alone begins in any case. */
+static bool begin(struct gr_scheduler *s, struct gr_text *t)
+{
+    int32_t from, length = find(s, t, &from);
+    uint32_t wanted = cells_wanted(s, t, length);
+    if (s->n_active && gr_scheduler_n_free(s) < wanted &&
+        (uint32_t)gr_prefixes_held(&s->prefixes, from, length) + wanted > s->n_cell)
+        return false;
+    t->seq = gr_prefixes_take(&s->prefixes, t->request.owner, from, length);
+    if (t->seq < 0)
+        return false;
+    gr_scheduler_make_room(s, wanted);
+    if (t->n_cached < 0)
+        t->n_cached = gr_scheduler_n_done(s, t);
+    gr_scheduler_take(s, t);
+    gr_scheduler_count(s, t, -1, 0);
+    s->active[s->n_active++] = t;
+    int rc = gr_text_begin(t);
+    if (rc)
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
+    else if (!gr_text_is_computed(t))
+        gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
+    return true;
+}
+
+void gr_scheduler_admit(struct gr_scheduler *s)
+{
+    struct gr_text *t;
+    if (s->full && s->n_active)
+        return;
+    while (s->n_active < s->p.n_active && (t = choose(s)) && begin(s, t))
+        ;
+}
+
+bool gr_scheduler_preempt(struct gr_scheduler *s)
+{
+    int32_t last = 0;
+    for (int32_t i = 1; i < s->n_active; i++) {
+        const struct gr_text *a = s->active[i], *b = s->active[last];
+        if (a->request.priority < b->request.priority ||
+            (a->request.priority == b->request.priority && a->id > b->id))
+            last = i;
+    }
+    if (s->n_active < 2)
+        return false;
+    struct gr_text *t = s->active[last];
+    gr_prefixes_drop(&s->prefixes, t->seq);
+    t->seq = -1;
+    memmove(s->active + last, s->active + last + 1,
+            (size_t)(--s->n_active - last) * sizeof *s->active);
+    gr_scheduler_put(s, t);
+    gr_scheduler_count(s, t, 1, 1);
+    return true;
+}
