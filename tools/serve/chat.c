@@ -198,7 +198,7 @@ static void read_probs(struct gr_ask *a, struct gr_fields *f)
     a->n_top = wanted ? (int32_t)n : -1;
 }
 
-void gr_chat(struct gr_exchange *x, void *user)
+void gr_serve_chat(struct gr_exchange *x, void *user)
 {
     json_t *request = gr_read_object(x);
     struct gr_fields f = {.object = request};

@@ -142,7 +142,7 @@ static void read_probs(struct gr_ask *a, struct gr_fields *f)
         a->n_top = (int32_t)gr_field_int(f, "logprobs", -1, 0, GR_MAX_PROBS);
 }
 
-void gr_completions(struct gr_exchange *x, void *user)
+void gr_serve_completions(struct gr_exchange *x, void *user)
 {
     json_t *request = gr_read_object(x);
     struct gr_fields f = {.object = request};

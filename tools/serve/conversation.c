@@ -135,6 +135,20 @@ void gr_conversation_set_tools(struct gr_conversation *c, struct gr_fields *f, c
     c->tools = json_array_size(list) ? json_deep_copy(list) : NULL;
 }
 
+void gr_conversation_read_template(struct gr_conversation *c, struct gr_fields *f)
+{
+    c->kwargs = gr_field_object(f, "chat_template_kwargs");
+    c->goes_on |= gr_field_bool(f, "continue_final_message", false);
+    c->generation = gr_field_bool(f, "add_generation_prompt", true);
+}
+
+void gr_conversation_read(struct gr_conversation *c, struct gr_fields *f)
+{
+    gr_conversation_add_all(c, f, "messages");
+    gr_conversation_set_tools(c, f, "tools");
+    gr_conversation_read_template(c, f);
+}
+
 void gr_conversation_drop(struct gr_conversation *c)
 {
     json_decref(c->messages);
@@ -277,7 +291,8 @@ void gr_conversation_render(const struct gr_conversation *c, const struct gr_ser
 {
     *prompt = (struct gr_prompt){0};
     if (!s->chat)
-        gr_field_wrong(f, "messages", "the model has no chat template");
+        gr_field_wrong(f, "messages",
+                       "the model has no chat template; --chat-template gives it one");
     json_t *context = f->wrong ? NULL : make_context(c, s);
     if (!context) {
         no_memory(f);

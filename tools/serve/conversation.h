@@ -25,7 +25,12 @@ void gr_conversation_add(struct gr_conversation *c, struct gr_fields *f, const j
 void gr_conversation_add_all(struct gr_conversation *c, struct gr_fields *f, const char *name);
 /* Sets the tools of a list, checked. */
 void gr_conversation_set_tools(struct gr_conversation *c, struct gr_fields *f, const char *name);
-/* Makes the prompt, to be freed. */
+/* Reads the fields about the template: chat_template_kwargs, add_generation_prompt,
+ * continue_final_message. */
+void gr_conversation_read_template(struct gr_conversation *c, struct gr_fields *f);
+/* Reads these fields, "messages" and "tools". */
+void gr_conversation_read(struct gr_conversation *c, struct gr_fields *f);
+/* Makes the prompt, to be freed; it is empty when a field is wrong. */
 void gr_conversation_render(const struct gr_conversation *c, const struct gr_server *s,
                             struct gr_fields *f, struct gr_prompt *prompt);
 void gr_conversation_drop(struct gr_conversation *c);

@@ -98,13 +98,4 @@ void gr_write_head(struct gr_writer *w, const struct gr_generation *g);
 /* Writes an event of an error, as OpenAI's clients read it. */
 void gr_write_failure(struct gr_generation *g, const char *message);
 
-/* ---- handlers, by file; `user` is the server ---- */
-
-gr_handler_fn gr_completions;                                    /* completions.c */
-gr_handler_fn gr_completion_native, gr_infill;                   /* native.c */
-gr_handler_fn gr_chat;                                           /* chat.c */
-gr_handler_fn gr_responses;                                      /* responses.c */
-gr_handler_fn gr_ollama_chat, gr_ollama_generate;                /* ollama.c */
-gr_handler_fn gr_ollama_tags, gr_ollama_show, gr_ollama_version; /* ollama_models.c */
-
 #endif

@@ -130,7 +130,7 @@ static struct gr_generation *begin(struct gr_exchange *x, struct gr_server *serv
     return g;
 }
 
-void gr_completion_native(struct gr_exchange *x, void *user)
+void gr_serve_completion(struct gr_exchange *x, void *user)
 {
     struct gr_fields f = {0};
     struct gr_generation *g = begin(x, user, &f);
@@ -140,7 +140,7 @@ void gr_completion_native(struct gr_exchange *x, void *user)
     gr_generation_start(g, &f);
 }
 
-void gr_infill(struct gr_exchange *x, void *user)
+void gr_serve_infill(struct gr_exchange *x, void *user)
 {
     struct gr_server *server = user;
     struct gr_fields f = {0};

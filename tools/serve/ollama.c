@@ -156,7 +156,7 @@ static struct gr_generation *begin(struct gr_exchange *x, struct gr_server *serv
     return g;
 }
 
-void gr_ollama_chat(struct gr_exchange *x, void *user)
+void gr_serve_ollama_chat(struct gr_exchange *x, void *user)
 {
     struct gr_fields f = {0};
     struct gr_generation *g = begin(x, user, &f);
@@ -185,7 +185,7 @@ static void add_message(struct gr_conversation *c, struct gr_fields *f, const ch
     json_decref(m);
 }
 
-void gr_ollama_generate(struct gr_exchange *x, void *user)
+void gr_serve_ollama_generate(struct gr_exchange *x, void *user)
 {
     const struct gr_server *server = user;
     struct gr_fields f = {0};

@@ -24,7 +24,7 @@ static const char *loaded(const struct gr_server *s, char stamp[32])
     return stamp;
 }
 
-void gr_ollama_tags(struct gr_exchange *x, void *user)
+void gr_serve_ollama_tags(struct gr_exchange *x, void *user)
 {
     const struct gr_server *s = user;
     char stamp[32];
@@ -34,7 +34,7 @@ void gr_ollama_tags(struct gr_exchange *x, void *user)
     gr_answer_json(x, 200, json_pack("{s:[o]}", "models", model));
 }
 
-void gr_ollama_show(struct gr_exchange *x, void *user)
+void gr_serve_ollama_show(struct gr_exchange *x, void *user)
 {
     const struct gr_server *s = user;
     const char *text = "", *known;
@@ -57,7 +57,7 @@ void gr_ollama_show(struct gr_exchange *x, void *user)
                              "capabilities", can));
 }
 
-void gr_ollama_version(struct gr_exchange *x, void *user)
+void gr_serve_ollama_version(struct gr_exchange *x, void *user)
 {
     (void)user;
     gr_answer_json(x, 200, json_pack("{s:s}", "version", gr_version()));

@@ -299,7 +299,7 @@ static void rename_fields(json_t *request)
     set_tools(request);
 }
 
-void gr_responses(struct gr_exchange *x, void *user)
+void gr_serve_responses(struct gr_exchange *x, void *user)
 {
     json_t *request = gr_read_object(x);
     struct gr_fields f = {.object = request};

@@ -17,6 +17,16 @@ size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]
         {false, {"POST", "/tokenize", gr_serve_tokenize, false}},
         {false, {"POST", "/detokenize", gr_serve_detokenize, false}},
         {false, {"POST", "/apply-template", gr_serve_apply_template, false}},
+        {false, {"POST", "/completions", gr_serve_completions, false}},
+        {false, {"POST", "/chat/completions", gr_serve_chat, false}},
+        {false, {"POST", "/responses", gr_serve_responses, false}},
+        {false, {"POST", "/completion", gr_serve_completion, false}},
+        {false, {"POST", "/infill", gr_serve_infill, false}},
+        {false, {"POST", "/api/chat", gr_serve_ollama_chat, false}},
+        {false, {"POST", "/api/generate", gr_serve_ollama_generate, false}},
+        {false, {"POST", "/api/show", gr_serve_ollama_show, false}},
+        {false, {"GET", "/api/tags", gr_serve_ollama_tags, false}},
+        {false, {"GET", "/api/version", gr_serve_ollama_version, false}},
     };
     _Static_assert(sizeof all / sizeof *all <= GR_MAX_ROUTE, "");
     size_t n = 0;

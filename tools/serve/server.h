@@ -62,17 +62,19 @@ json_t *gr_error_json(int status, const char *param, const char *code, const cha
  * dropped. */
 json_t *gr_read_object(struct gr_exchange *x);
 
-/* Renders the chat template for a request: its messages, tools, add_generation_prompt,
- * chat_template_kwargs. Texts in parts become one. false: refused; otherwise gr_prompt_free. */
-bool gr_render_chat(struct gr_exchange *x, const struct gr_server *s, const json_t *request,
-                    struct gr_prompt *prompt);
-
 /* ---- handlers, by file; `user` is the server ---- */
 
 gr_handler_fn gr_serve_health, gr_serve_models, gr_serve_model_by_id, gr_serve_props,
     gr_serve_version;                                                          /* status.c */
 gr_handler_fn gr_serve_metrics;                                                /* metrics.c */
 gr_handler_fn gr_serve_tokenize, gr_serve_detokenize, gr_serve_apply_template; /* tokens.c */
+gr_handler_fn gr_serve_completions;                                            /* completions.c */
+gr_handler_fn gr_serve_completion, gr_serve_infill;                            /* native.c */
+gr_handler_fn gr_serve_chat;                                                   /* chat.c */
+gr_handler_fn gr_serve_responses;                                              /* responses.c */
+gr_handler_fn gr_serve_ollama_chat, gr_serve_ollama_generate;                  /* ollama.c */
+gr_handler_fn gr_serve_ollama_tags, gr_serve_ollama_show,
+    gr_serve_ollama_version; /* ollama_models.c */
 
 /* Routes, by the options: routes.c. Returns how many, at most GR_MAX_ROUTE. */
 #define GR_MAX_ROUTE 32

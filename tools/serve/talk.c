@@ -16,7 +16,6 @@ struct gr_talk *gr_talk_new(struct gr_generation *g, struct gr_fields *f, gr_cal
         return NULL;
     }
     t->call = call;
-    t->conversation.generation = true;
     return t;
 }
 
@@ -154,9 +153,7 @@ void gr_talk_start(struct gr_generation *g, struct gr_fields *f)
         struct gr_conversation *c = &t->conversation;
         read_choice(g, f);
         read_reasoning(t, f, g->server->options);
-        c->kwargs = gr_field_object(f, "chat_template_kwargs");
-        c->goes_on |= gr_field_bool(f, "continue_final_message", false);
-        c->generation = gr_field_bool(f, "add_generation_prompt", true);
+        gr_conversation_read_template(c, f);
         c->quiet = g->ask.grammar != NULL;
     }
     if (t && !f->wrong)
