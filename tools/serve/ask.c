@@ -189,13 +189,13 @@ static void read_pair(struct gr_ask *a, struct gr_fields *f, const json_t *pair)
 
 static void read_biases(struct gr_ask *a, struct gr_fields *f)
 {
-    json_t *all = json_object_get(f->object, "logit_bias"), *bias;
-    const char *key;
-    size_t i;
+    json_t *all = json_object_get(f->object, "logit_bias");
     if (json_is_object(all)) {
-        json_object_foreach(all, key, bias) add_bias(a, f, id_of(key), bias);
+        for (void *at = json_object_iter(all); at; at = json_object_iter_next(all, at))
+            add_bias(a, f, id_of(json_object_iter_key(at)), json_object_iter_value(at));
     } else if (json_is_array(all)) {
-        json_array_foreach(all, i, bias) read_pair(a, f, bias);
+        for (size_t i = 0; i < json_array_size(all); i++)
+            read_pair(a, f, json_array_get(all, i));
     } else if (gr_field(f, "logit_bias")) {
         gr_field_wrong(f, "logit_bias", "logit_bias: an object of tokens and their biases");
     }
@@ -221,13 +221,11 @@ static void add_stop(struct gr_ask *a, struct gr_fields *f, const json_t *v)
 
 static void read_stops(struct gr_ask *a, struct gr_fields *f)
 {
-    const json_t *v = gr_field(f, "stop"), *text;
-    size_t i;
-    if (json_is_array(v)) {
-        json_array_foreach(v, i, text) add_stop(a, f, text);
-    } else if (v) {
+    const json_t *v = gr_field(f, "stop");
+    if (v && !json_is_array(v))
         add_stop(a, f, v);
-    }
+    for (size_t i = 0; i < json_array_size(v); i++)
+        add_stop(a, f, json_array_get(v, i));
 }
 
 /* ---- grammars ---- */

@@ -11,7 +11,7 @@
 
 #define GR_ASK_TEXTS 128  /* texts of a request, and so prompts */
 #define GR_ASK_CHOICES 16 /* texts of a prompt */
-#define GR_ASK_STOPS 16    /* stop strings of a request, of so many bytes at most */
+#define GR_ASK_STOPS 16   /* stop strings of a request, of so many bytes at most */
 #define GR_ASK_STOP_BYTES 256
 #define GR_ASK_BIASES 1024
 

@@ -71,10 +71,12 @@ struct gr_generation *gr_generation_new(struct gr_exchange *x, struct gr_server 
 static bool grow(struct gr_generation *g)
 {
     size_t n = (size_t)g->n_prompt + 1;
-    int32_t **prompt = realloc((void *)g->prompt, n * sizeof *prompt);
-    size_t *n_ids = realloc(g->n_ids, n * sizeof *n_ids);
-    g->prompt = prompt ? prompt : g->prompt;
-    g->n_ids = n_ids ? n_ids : g->n_ids;
+    void *prompt = realloc((void *)g->prompt, n * sizeof *g->prompt);
+    if (prompt)
+        g->prompt = prompt;
+    void *n_ids = realloc(g->n_ids, n * sizeof *g->n_ids);
+    if (n_ids)
+        g->n_ids = n_ids;
     return prompt && n_ids;
 }
 

@@ -80,19 +80,33 @@ static void read_choice(struct gr_generation *g, struct gr_fields *f)
 
 /* ---- reasoning ---- */
 
+/* Returns whether it is a choice of --reasoning-format. */
+static bool is_choice(const char *word)
+{
+    static const char flag[] = "--reasoning-format";
+    bool off;
+    const struct gr_flag *f = gr_flag_find(GR_N_COMMANDS, flag, sizeof flag - 1, &off);
+    size_t n = strlen(word), m;
+    for (const char *at = f->value; *at; at += m + (at[m] == '|')) {
+        m = strcspn(at, "|");
+        if (m == n && !memcmp(at, word, n))
+            return true;
+    }
+    return false;
+}
+
 static void read_reasoning(struct gr_talk *t, struct gr_fields *f, const struct gr_options *o)
 {
     const char *given = gr_field_text(f, "reasoning_format");
     const char *word = given ? given : o->reasoning_format;
-    if (!strcmp(word, "none") || (!given && !strcmp(word, "deepseek-legacy")))
-        t->reasoning = GR_REASONING_INLINE;
-    else if (!strcmp(word, "hidden"))
-        t->reasoning = GR_REASONING_DROPPED;
-    else if (!strcmp(word, "auto") || !strcmp(word, "deepseek"))
-        t->reasoning = GR_REASONING_APART;
-    else
+    t->reasoning = !strcmp(word, "none")     ? GR_REASONING_INLINE
+                   : !strcmp(word, "hidden") ? GR_REASONING_DROPPED
+                                             : GR_REASONING_APART;
+    if (!is_choice(word))
         gr_field_wrong(f, "reasoning_format",
-                       "reasoning_format: auto, none, deepseek or hidden is expected");
+                       "reasoning_format: '%.32s' is none of those of "
+                       "--reasoning-format",
+                       word);
 }
 
 /* ---- the prompt ---- */
