@@ -139,6 +139,12 @@ def test_prompt_probabilities(s):
         assert got["choices"][0]["text"].endswith(text) or most
 
 
+    text = PROMPT + made["choices"][0]["text"]  # offsets are in the text, which has no BOS
+    p = s.post("/v1/completions", {"prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True})["choices"][0]["logprobs"]
+    assert p["text_offset"][:2] == [0, 0] and p["text_offset"][-1] == len(text), p["text_offset"]
+    assert all(text.startswith(token, at) for token, at in list(zip(p["tokens"], p["text_offset"]))[1:-1]), p
+
+
 def test_grammars(s):
     schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}, "b": {"enum": ["x", "y"]}},
               "required": ["a", "b"], "additionalProperties": False}

@@ -13,24 +13,33 @@ static bool echoes(const struct gr_generation *g)
     return json_is_true(json_object_get(g->request, "echo"));
 }
 
-/* Adds the text of a prompt, and its tokens' lists but for what comes as pieces. */
+/* Returns the field that a prompt is. */
+static const json_t *given(const struct gr_choice *c)
+{
+    const json_t *all = json_object_get(c->g->request, "prompt");
+    bool one = !json_is_array(all) || json_is_integer(json_array_get(all, 0));
+    return one ? all : json_array_get(all, (size_t)c->prompt);
+}
+
+/* Adds the text of a prompt, and its first token, which has no probability; the others come as
+ * pieces. Offsets are those in the text, which may lack what begins the tokens, a BOS or a blank.
+ */
 static void add_prompt(struct gr_choice *c)
 {
     const struct gr_generation *g = c->g;
-    const json_t *all = json_object_get(g->request, "prompt");
-    const json_t *given = json_is_array(all) && !json_is_integer(json_array_get(all, 0))
-                              ? json_array_get(all, (size_t)c->prompt)
-                              : all;
-    if (json_is_string(given)) {
-        gr_write(&c->text, json_string_value(given), json_string_length(given));
-    } else {
-        for (size_t i = 0; i < g->n_ids[c->prompt]; i++) {
-            const char *p = "";
-            size_t n = 0;
-            (void)gr_text_piece(g->server->model, g->prompt[c->prompt][i], true, &p, &n);
+    const json_t *text = given(c);
+    int64_t n_chars = 0;
+    for (size_t i = 0; i < g->n_ids[c->prompt]; i++) {
+        const char *p = "";
+        size_t n = 0;
+        (void)gr_text_piece(g->server->model, g->prompt[c->prompt][i], true, &p, &n);
+        n_chars += gr_count_chars(p, n);
+        if (!json_is_string(text))
             gr_write(&c->text, p, n);
-        }
     }
+    if (json_is_string(text))
+        gr_write(&c->text, json_string_value(text), json_string_length(text));
+    c->n_chars = gr_count_chars(c->text.p, c->text.n) - n_chars;
     if (g->ask.n_top >= 0)
         gr_list_legacy(c, &(struct gr_piece){.id = g->prompt[c->prompt][0]}, false);
 }

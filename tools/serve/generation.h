@@ -24,7 +24,7 @@ struct gr_choice {
     struct gr_writer text, reasoning;
     struct gr_writer calls; /* complete tool calls, as JSON without brackets */
     struct gr_writer list[GR_N_LISTS];
-    int64_t n_chars; /* of the tokens listed so far */
+    int64_t n_chars; /* of the text, up to the next token listed */
     size_t n_sent;   /* bytes of the text, in forms that keep what was sent */
     void *own;       /* the form's */
     bool ended;

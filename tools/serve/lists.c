@@ -52,6 +52,14 @@ static void write_token(struct gr_writer *w, const char *p, size_t n)
     gr_write(w, "\"", 1);
 }
 
+int64_t gr_count_chars(const char *p, size_t n)
+{
+    int64_t n_chars = 0;
+    for (size_t i = 0; i < n; i++)
+        n_chars += (p[i] & 0xc0) != 0x80;
+    return n_chars;
+}
+
 void gr_list_id(struct gr_choice *c, const struct gr_piece *piece)
 {
     gr_writef(next(c, GR_LIST_IDS), "%d", piece->id);
@@ -65,9 +73,8 @@ void gr_list_legacy(struct gr_choice *c, const struct gr_piece *piece, bool know
     const char *p = token_text(c, piece->id, &n);
     struct gr_writer *top = next(c, GR_LIST_TOP), *logprob = next(c, GR_LIST_LOGPROBS);
     write_token(next(c, GR_LIST_TOKENS), p, n);
-    gr_writef(next(c, GR_LIST_OFFSETS), "%lld", (long long)c->n_chars);
-    for (size_t i = 0; i < n; i++)
-        c->n_chars += (p[i] & 0xc0) != 0x80;
+    gr_writef(next(c, GR_LIST_OFFSETS), "%lld", c->n_chars > 0 ? (long long)c->n_chars : 0);
+    c->n_chars += gr_count_chars(p, n);
     if (!known) {
         gr_writef(logprob, "null");
         gr_writef(top, "null");

@@ -4,6 +4,8 @@
 
 #include "generation.h"
 
+/* Returns the number of UTF-8 characters that begin in a text. */
+int64_t gr_count_chars(const char *p, size_t n);
 /* Adds the id of a piece's token. */
 void gr_list_id(struct gr_choice *c, const struct gr_piece *piece);
 /* Adds a token to the lists of completions: tokens, token_logprobs, top_logprobs, text_offset.
