@@ -254,6 +254,8 @@ def test_chat_formats(s):
     assert json.loads(got["choices"][0]["message"]["content"]) in ("red", "blue")
     begun = MESSAGES + [{"role": "assistant", "content": "The ball is"}]
     assert chat(s, messages=begun, continue_final_message=True)["usage"]["prompt_tokens"] < chat(s, messages=begun)["usage"]["prompt_tokens"]
+    tokens = {"messages": MESSAGES, "chat_template_kwargs": {"bos_token": "x"}}
+    assert s.refused("/v1/chat/completions", tokens)[1]["param"] == "chat_template_kwargs"
     names = chat(s, chat_template_kwargs={"messages": [], "tools": TOOLS})
     assert names["usage"]["prompt_tokens"] == chat(s)["usage"]["prompt_tokens"]
 
@@ -318,6 +320,27 @@ def test_gone(s):
             time.sleep(0.02)
 
 
+def overload():
+    """More texts than may wait are refused, without harm to others; an end of the server ends a stream with a reason."""
+    with Served(PROGRAM, [*REF, "-np", "1", "-c", "256", "--queue", "2", "--metrics", "--drain", "0"]) as s:
+        body = {"prompt": PROMPT, "max_tokens": 2, "n": 8}
+        c = s.connect()
+        c.request("POST", "/v1/completions", json.dumps(body))
+        r = c.getresponse()
+        assert r.status == 429 and r.headers["Retry-After"] and json.loads(r.read())["error"]["message"], r.status
+        end = time.monotonic() + LIMIT
+        while running(s) and time.monotonic() < end:
+            time.sleep(0.02)
+        s.post("/v1/completions", {**body, "n": 1})
+        c = s.connect()
+        c.request("POST", "/v1/completions", json.dumps({**body, "n": 1, "max_tokens": 250, "ignore_eos": True, "stream": True}))
+        r = c.getresponse()
+        assert r.readline().startswith(b"data: {")
+        s.process.terminate()
+        rest = r.read().decode()
+        assert "[DONE]" in rest or '"error"' in rest.strip().splitlines()[-1], rest[-300:]
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -331,6 +354,7 @@ def main():
                     test(*([s, folder] if name == "test_chat_prompt" else [s]))
                     print(f"{name[5:]}: {time.monotonic() - begin:.2f} s")
         assert s.code == 0, ("the server ended with", s.code, s.lines[-5:])
+    overload()
 
 
 if __name__ == "__main__":

@@ -177,9 +177,9 @@ def test_template():
             return s.ask("POST", "/apply-template", request)
         messages = [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "a"},
                                                                                   {"type": "text", "text": "ü"}]}]
-        expect("a prompt", prompt(messages=messages)[2] == {"prompt": "<system>S<user>aü<a>"}, prompt(messages=messages))
+        expect("a prompt", prompt(messages=messages)[2] == {"prompt": "<system>S<user>a\nü<a>"}, prompt(messages=messages))
         expect("without the answer's beginning",
-               prompt(messages=messages, add_generation_prompt=False)[2] == {"prompt": "<system>S<user>aü"})
+               prompt(messages=messages, add_generation_prompt=False)[2] == {"prompt": "<system>S<user>a\nü"})
         for wrong in None, [], {}, "a", [1], [{}], [{"role": "user", "content": 1}], [{"role": "user", "content": [{"type": "image_url"}]}]:
             expect(f"messages {wrong}", error_of(prompt(messages=wrong))[0] == 400)
         expect("variables that are the template's",

@@ -135,9 +135,25 @@ void gr_conversation_set_tools(struct gr_conversation *c, struct gr_fields *f, c
     c->tools = json_array_size(list) ? json_deep_copy(list) : NULL;
 }
 
+/* Returns whether a request may set a variable: texts that count as the template's own are not for
+ * it to set (gr_template_render). */
+static bool may_set(const char *name)
+{
+    size_t n = strlen(name);
+    return (n < 6 || strcmp(name + n - 6, "_token") != 0) &&
+           (n < 7 || strcmp(name + n - 7, "_tokens") != 0);
+}
+
 void gr_conversation_read_template(struct gr_conversation *c, struct gr_fields *f)
 {
-    c->kwargs = gr_field_object(f, "chat_template_kwargs");
+    const char *name = "chat_template_kwargs";
+    c->kwargs = (json_t *)(uintptr_t)gr_field_object(f, name); /* which jansson iterates over */
+    void *at = json_object_iter(c->kwargs);
+    for (; at; at = json_object_iter_next(c->kwargs, at)) {
+        if (!may_set(json_object_iter_key(at)))
+            gr_field_wrong(f, name, "%s: %.64s is not for requests to set", name,
+                           json_object_iter_key(at));
+    }
     c->goes_on |= gr_field_bool(f, "continue_final_message", false);
     c->generation = gr_field_bool(f, "add_generation_prompt", true);
 }
@@ -200,26 +216,6 @@ static bool set_token(json_t *context, const char *name, const struct gr_model *
                       !json_object_set_new(context, name, json_stringn(p, n)));
 }
 
-/* Returns whether a request may set a variable: texts that count as the template's own are not for
- * it to set (gr_template_render). */
-static bool may_set(const char *name)
-{
-    size_t n = strlen(name);
-    return (n < 6 || strcmp(name + n - 6, "_token") != 0) &&
-           (n < 7 || strcmp(name + n - 7, "_tokens") != 0);
-}
-
-/* Adds the variables of the request. */
-static bool add_kwargs(json_t *context, const json_t *kwargs)
-{
-    const char *name;
-    json_t *value;
-    bool good = true;
-    json_object_foreach((json_t *)(uintptr_t)kwargs, name, value) good =
-        good && (!may_set(name) || !json_object_set(context, name, value));
-    return good;
-}
-
 /* Returns the template's variables, without the messages: those of the command line, of the
  * request, and what neither can replace. NULL: no memory. */
 static json_t *make_context(const struct gr_conversation *c, const struct gr_server *s)
@@ -233,7 +229,8 @@ static json_t *make_context(const struct gr_conversation *c, const struct gr_ser
         good = !json_object_set_new(context, "enable_thinking", json_boolean(o->reasoning));
     if (good && c->quiet)
         good = !json_object_set_new(context, "enable_thinking", json_false());
-    good = good && add_kwargs(context, c->kwargs);
+    if (good && c->kwargs)
+        good = !json_object_update(context, c->kwargs);
     (void)json_object_del(context, "tools");
     if (good && c->tools)
         good = !json_object_set(context, "tools", c->tools);

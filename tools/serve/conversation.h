@@ -9,12 +9,12 @@
 #include "server.h"
 
 struct gr_conversation {
-    json_t *messages;     /* a list */
-    json_t *tools;        /* a list; NULL: none */
-    const json_t *kwargs; /* more variables of the template, of the request; NULL: none */
-    bool generation;      /* the beginning of an answer follows the messages */
-    bool goes_on;         /* the last message goes on: the prompt ends with it */
-    bool quiet;           /* the answer begins without reasoning */
+    json_t *messages; /* a list */
+    json_t *tools;    /* a list; NULL: none */
+    json_t *kwargs;   /* more variables of the template, of the request; NULL: none */
+    bool generation;  /* the beginning of an answer follows the messages */
+    bool goes_on;     /* the last message goes on: the prompt ends with it */
+    bool quiet;       /* the answer begins without reasoning */
 };
 
 /* Appends a message, which is copied: contents that are parts become a text, arguments of tool
