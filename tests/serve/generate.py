@@ -260,6 +260,21 @@ def test_chat_formats(s):
     assert names["usage"]["prompt_tokens"] == chat(s)["usage"]["prompt_tokens"]
 
 
+def test_reasoning(s):
+    forced = {"grammar": 'root ::= "<think>\\na plan\\n</think>\\n\\nan answer"', "max_tokens": 60}
+    for word, reasoning, text in (("auto", "a plan", "an answer"), ("hidden", "", "an answer"),
+                                  ("none", "", "<think>\na plan\n</think>\n\nan answer")):
+        message = chat(s, **forced, reasoning_format=word)["choices"][0]["message"]
+        assert message["content"] == text and message.get("reasoning_content", "").strip() == reasoning, (word, message)
+        events = s.stream("/v1/chat/completions", {"messages": MESSAGES, **forced, "reasoning_format": word, "stream": True})
+        deltas = [c["delta"] for e in events[:-1] for c in e["choices"]]
+        assert "".join(d.get("content", "") for d in deltas) == text
+        assert "".join(d.get("reasoning_content", "") for d in deltas) == message.get("reasoning_content", "")
+    assert s.refused("/v1/chat/completions", {"messages": MESSAGES, "reasoning_format": "x"})[1]["param"] == "reasoning_format"
+    thought = s.post("/api/chat", {"messages": MESSAGES, "stream": False, "grammar": forced["grammar"]})["message"]
+    assert thought["content"] == "an answer" and thought["thinking"].strip() == "a plan", thought
+
+
 # ---- other forms ----
 
 def test_responses(s):
