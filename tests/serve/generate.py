@@ -180,6 +180,7 @@ def test_refusals(s):
                      [{"role": "assistant", "content": None, "tool_calls": [{}]}]):
         status, error = s.refused("/v1/chat/completions", {"messages": messages, "max_tokens": 1})
         assert status == 400 and error["param"].startswith("messages"), (messages, error)
+    assert s.refused("/v1/completions", {"prompt": "word " * 3000})[1]["code"] == "context_length_exceeded"
     assert s.refused("/v1/chat/completions", {**good, "top_logprobs": 2})[1]["param"] == "top_logprobs"
     assert s.refused("/v1/chat/completions", {**good, "tool_choice": "required"})[1]["param"] == "tool_choice"
     assert s.refused("/v1/responses", {"input": "x", "previous_response_id": "r"})[1]["param"] == "previous_response_id"
@@ -335,6 +336,16 @@ def test_gone(s):
             time.sleep(0.02)
 
 
+def ways():
+    """Templates that add texts get texts, where others get null and objects."""
+    template = "{% for m in messages %}{{ '[' + m.content + ']' }}{% for c in m.tool_calls or [] %}{{ c.function.arguments + ';' }}{% endfor %}{% endfor %}"
+    with Served(PROGRAM, [*REF, "--chat-template", template]) as s:
+        call = {"type": "function", "function": {"name": "f", "arguments": '{"n": 1}'}}
+        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        assert s.post("/apply-template", {"messages": messages})["prompt"] == '[a][]{"n": 1};'
+        s.post("/v1/chat/completions", {"messages": messages, "max_tokens": 1})
+
+
 def overload():
     """More texts than may wait are refused, without harm to others; an end of the server ends a stream with a reason."""
     with Served(PROGRAM, [*REF, "-np", "1", "-c", "256", "--queue", "2", "--metrics", "--drain", "0"]) as s:
@@ -369,6 +380,7 @@ def main():
                     test(*([s, folder] if name == "test_chat_prompt" else [s]))
                     print(f"{name[5:]}: {time.monotonic() - begin:.2f} s")
         assert s.code == 0, ("the server ended with", s.code, s.lines[-5:])
+    ways()
     overload()
 
 

@@ -96,6 +96,6 @@ void gr_fields_take(struct gr_fields *f, const struct gr_fields *inner)
 bool gr_fields_refuse(const struct gr_fields *f, struct gr_exchange *x)
 {
     if (f->wrong)
-        gr_refuse(x, 400, *f->param ? f->param : NULL, "%s", f->message);
+        gr_refuse_as(x, 400, *f->param ? f->param : NULL, f->code, f->message);
     return f->wrong;
 }

@@ -14,6 +14,7 @@ struct gr_fields {
     const char *within; /* name of the object in the request with a point, "stream_options."; "" */
     bool wrong;         /* a field is: the first one is kept */
     char param[96];     /* its name; "": it is about none */
+    const char *code;   /* a word for programs (gr_refuse_as); NULL: none */
     char message[512];
 };
 

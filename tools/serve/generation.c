@@ -90,9 +90,11 @@ void gr_generation_add(struct gr_generation *g, struct gr_fields *f, const int32
     }
     if (!n)
         gr_field_wrong(f, "prompt", "the prompt is empty");
-    else if (n >= (size_t)g->server->n_ctx)
+    if (n >= (size_t)g->server->n_ctx && !f->wrong) {
+        f->code = "context_length_exceeded";
         gr_field_wrong(f, "prompt", "the prompt has %zu tokens; with its answer it may have %d", n,
                        g->server->n_ctx);
+    }
     if (n)
         memcpy(copy, ids, n * sizeof *copy);
     g->prompt[g->n_prompt] = copy, g->n_ids[g->n_prompt++] = n;
