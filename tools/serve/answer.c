@@ -5,27 +5,13 @@
 #include <string.h>
 
 #include "server.h"
+#include "writer.h"
 
 #define JSON "application/json"
 #define MOST_NODES 100000
 #define MOST_DEPTH 64
 
 /* ---- texts ---- */
-
-/* Returns the length of the UTF-8 character at p, of n bytes at most; 0: there is none. */
-static size_t character(const unsigned char *p, size_t n)
-{
-    size_t m = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
-    if (p[0] > 0xF4 || m > n)
-        return 0;
-    for (size_t i = 1; i < m; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-    }
-    bool bad = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F) ||
-               (p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F);
-    return bad ? 0 : m;
-}
 
 json_t *gr_json_text(const char *p, size_t n)
 {
@@ -35,7 +21,7 @@ json_t *gr_json_text(const char *p, size_t n)
     char *text = malloc(3 * n + 1);
     size_t k = 0;
     for (size_t i = 0; text && i < n;) {
-        size_t m = character((const unsigned char *)p + i, n - i);
+        size_t m = gr_utf8_length(p + i, n - i);
         memcpy(text + k, m ? p + i : "\xEF\xBF\xBD", m ? m : 3);
         k += m ? m : 3, i += m ? m : 1;
     }
@@ -110,16 +96,6 @@ void gr_refuse_status(struct gr_exchange *x, int status, const char *param)
                    ? 503
                    : 500;
     gr_refuse_as(x, http, param, NULL, *message ? message : gr_status_text(status));
-}
-
-void gr_refuse_submit(struct gr_exchange *x, int status)
-{
-    if (status == GR_E_TOO_LARGE)
-        gr_refuse_as(x, 503, NULL, "queue_full", "too many requests wait already");
-    else if (status == GR_E_CANCELLED)
-        gr_refuse_as(x, 503, NULL, NULL, "the server is stopping");
-    else
-        gr_refuse(x, status == GR_E_INVALID ? 400 : 503, NULL, "%s", gr_status_text(status));
 }
 
 /* ---- bodies ---- */

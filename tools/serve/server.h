@@ -49,8 +49,6 @@ void gr_refuse_as(struct gr_exchange *x, int status, const char *param, const ch
 /* Refuses what the library refused, with its message: the HTTP status that belongs to a
  * gr_status. */
 void gr_refuse_status(struct gr_exchange *x, int status, const char *param);
-/* Refuses what gr_scheduler_submit refused. */
-void gr_refuse_submit(struct gr_exchange *x, int status);
 /* The form of errors of the HTTP layer. */
 gr_refuse_fn gr_refuse_plain;
 /* Makes a string of any bytes: what is no UTF-8 becomes U+FFFD. NULL: no memory. */

@@ -1,23 +1,9 @@
 /* Texts and tokens, and the prompts that the chat template makes. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "conversation.h"
 #include "server.h"
+#include "writer.h"
 
 /* ---- tokens of a text ---- */
-
-/* Reads a switch of the request; false: refused. */
-static bool read_switch(struct gr_exchange *x, const json_t *body, const char *name, bool def,
-                        bool *value)
-{
-    const json_t *field = json_object_get(body, name);
-    *value = field && !json_is_null(field) ? json_is_true(field) : def;
-    if (!field || json_is_boolean(field) || json_is_null(field))
-        return true;
-    gr_refuse(x, 400, name, "%s: true or false is expected", name);
-    return false;
-}
 
 /* Makes the text of a token, or a list of its bytes where it is no UTF-8. */
 static json_t *piece_json(const struct gr_model *model, int32_t id)
@@ -52,20 +38,18 @@ static json_t *tokens_json(const struct gr_model *model, const int32_t *ids, siz
 
 static void tokenize(struct gr_exchange *x, const struct gr_server *s, const json_t *body)
 {
-    const json_t *content = json_object_get(body, "content");
-    bool special, parse, pieces;
+    struct gr_fields f = {.object = body};
+    const char *text = gr_field_text(&f, "content");
+    bool special = gr_field_bool(&f, "add_special", false);
+    bool parse = gr_field_bool(&f, "parse_special", true);
+    bool pieces = gr_field_bool(&f, "with_pieces", false);
     int32_t *ids = NULL;
-    size_t n = 0;
-    if (!json_is_string(content)) {
-        gr_refuse(x, 400, "content", "content: a text is expected");
+    size_t n = json_string_length(gr_field(&f, "content"));
+    if (!text)
+        gr_field_wrong(&f, "content", "content: a text is expected");
+    if (gr_fields_refuse(&f, x))
         return;
-    }
-    if (!read_switch(x, body, "add_special", false, &special) ||
-        !read_switch(x, body, "parse_special", true, &parse) ||
-        !read_switch(x, body, "with_pieces", false, &pieces))
-        return;
-    int rc = gr_text_tokenize(s->model, json_string_value(content), json_string_length(content),
-                              special, parse, &ids, &n);
+    int rc = gr_text_tokenize(s->model, text, n, special, parse, &ids, &n);
     if (rc)
         gr_refuse_status(x, rc, "content");
     else
@@ -83,28 +67,7 @@ void gr_serve_tokenize(struct gr_exchange *x, void *user)
 
 /* ---- the text of tokens ---- */
 
-/* A text that grows. */
-struct text {
-    char *p;
-    size_t n, room;
-};
-
-/* Returns a status. */
-static int append(struct text *t, const char *p, size_t n)
-{
-    if (t->n + n > t->room) {
-        size_t room = 2 * (t->n + n) + 256;
-        char *grown = realloc(t->p, room);
-        if (!grown)
-            return GR_E_NOMEM_HOST;
-        t->p = grown, t->room = room;
-    }
-    memcpy(t->p + t->n, p, n);
-    t->n += n;
-    return 0;
-}
-
-static int detokenize(const struct gr_server *s, const json_t *tokens, struct text *t)
+static int detokenize(const struct gr_server *s, const json_t *tokens, struct gr_writer *w)
 {
     struct gr_detok *d = NULL;
     const char *p;
@@ -112,15 +75,15 @@ static int detokenize(const struct gr_server *s, const json_t *tokens, struct te
     int rc = gr_detok_new(&d, s->model, true);
     for (size_t i = 0; i < json_array_size(tokens) && !rc; i++) {
         rc = gr_detok_push(d, (int32_t)json_integer_value(json_array_get(tokens, i)), &p, &n);
-        if (!rc && n)
-            rc = append(t, p, n);
+        if (!rc)
+            gr_write(w, p, n);
     }
     if (!rc)
         rc = gr_detok_flush(d, &p, &n);
-    if (!rc && n)
-        rc = append(t, p, n);
+    if (!rc)
+        gr_write(w, p, n);
     gr_detok_free(&d);
-    return rc;
+    return rc || !w->failed ? rc : GR_E_NOMEM_HOST;
 }
 
 /* Returns whether the value is a list of tokens of the model. */
@@ -142,22 +105,22 @@ void gr_serve_detokenize(struct gr_exchange *x, void *user)
     const struct gr_server *s = user;
     json_t *body = gr_read_object(x);
     const json_t *tokens = json_object_get(body, "tokens");
-    struct text t = {0};
+    struct gr_writer w = {0};
     if (!body)
         return;
     if (!are_tokens(s, tokens)) {
         gr_refuse(x, 400, "tokens", "tokens: a list of token ids from 0 to %d is expected",
                   s->info.n_vocab - 1);
     } else {
-        int rc = detokenize(s, tokens, &t);
+        int rc = detokenize(s, tokens, &w);
         if (rc)
             gr_refuse_status(x, rc, "tokens");
         else
             gr_answer_json(x, 200,
-                           json_pack("{s:o}", "content", gr_json_text(t.n ? t.p : "", t.n)));
+                           json_pack("{s:o}", "content", gr_json_text(w.n ? w.p : "", w.n)));
     }
     json_decref(body);
-    free(t.p);
+    gr_writer_free(&w);
 }
 
 /* ---- prompts of chats ---- */
