@@ -8,19 +8,24 @@
 
 #include "gpurun.h"
 
+/* A call that is not known to be one yet. */
+struct call {
+    char name[GR_ANSWER_MAX_NAME + 1], id[GR_ANSWER_MAX_NAME + 1];
+    struct gr_writer arguments;
+};
+
 struct reading {
     struct gr_answer *answer;
     enum gr_reasoning reasoning;
     bool inside; /* of reasoning that is part of the text */
     gr_call_fn *call;
-    int32_t n_calls;
-    /* The call that is written: */
-    char name[GR_ANSWER_MAX_NAME + 1], id[GR_ANSWER_MAX_NAME + 1];
-    struct gr_writer arguments;
+    int32_t n_calls;   /* complete ones */
+    struct call *open; /* [n_open] that follow */
+    int32_t n_open;
 };
 
 /* An id of nine letters and digits, which all templates accept. */
-static void make_id(char id[10])
+static void make_id(char *id)
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     unsigned char random[9] = {0};
@@ -30,23 +35,49 @@ static void make_id(char id[10])
     id[9] = 0;
 }
 
-static void begin_call(struct reading *r, const struct gr_answer_delta *d)
+static void begin_call(struct gr_choice *c, struct reading *r, const struct gr_answer_delta *d)
 {
-    r->arguments.n = 0;
-    snprintf(r->name, sizeof r->name, "%s", d->name);
-    snprintf(r->id, sizeof r->id, "%s", d->id);
+    struct call *open = realloc(r->open, (size_t)(r->n_open + 1) * sizeof *open);
+    if (!open) {
+        c->calls.failed = true;
+        return;
+    }
+    r->open = open;
+    struct call *k = &open[r->n_open++];
+    *k = (struct call){0};
+    snprintf(k->name, sizeof k->name, "%s", d->name);
+    snprintf(k->id, sizeof k->id, "%s", d->id);
 }
 
+/* Returns the open call of a delta; NULL: memory ran out when it began. */
+static struct call *call_of(const struct reading *r, const struct gr_answer_delta *d)
+{
+    int32_t i = d->call - r->n_calls;
+    return i >= 0 && i < r->n_open ? &r->open[i] : NULL;
+}
+
+/* Passes on the first of the open calls, which is complete. */
 static void end_call(struct gr_choice *c, struct reading *r)
 {
-    if (!r->arguments.n)
-        gr_write(&r->arguments, "{}", 2);
-    if (!*r->id)
-        make_id(r->id);
-    c->calls.failed |= r->arguments.failed;
-    if (!r->arguments.failed)
-        r->call(c, r->name, r->id, r->arguments.p, r->arguments.n);
+    if (!r->n_open)
+        return;
+    struct call *k = &r->open[0];
+    if (!k->arguments.n)
+        gr_write(&k->arguments, "{}", 2);
+    if (!*k->id)
+        make_id(k->id);
+    c->calls.failed |= k->arguments.failed;
+    if (!k->arguments.failed)
+        r->call(c, k->name, k->id, k->arguments.p, k->arguments.n);
+    gr_writer_free(&k->arguments);
+    memmove(k, k + 1, (size_t)--r->n_open * sizeof *k);
     r->n_calls++;
+}
+
+static void drop_calls(struct reading *r)
+{
+    while (r->n_open)
+        gr_writer_free(&r->open[--r->n_open].arguments);
 }
 
 /* Marks where reasoning within the text begins or ends. */
@@ -72,6 +103,7 @@ static int take_delta(const struct gr_answer_delta *d, void *user)
 {
     struct gr_choice *c = user;
     struct reading *r = c->own;
+    struct call *k = call_of(r, d);
     switch (d->part) {
     case GR_ANSWER_TEXT:
         set_inside(c, r, false);
@@ -81,18 +113,21 @@ static int take_delta(const struct gr_answer_delta *d, void *user)
         take_reasoning(c, r, d);
         break;
     case GR_ANSWER_CALL:
-        begin_call(r, d);
+        begin_call(c, r, d);
         break;
     case GR_ANSWER_ARGUMENTS:
-        gr_write(&r->arguments, d->text, d->n);
+        if (k)
+            gr_write(&k->arguments, d->text, d->n);
         break;
     case GR_ANSWER_ID:
-        snprintf(r->id, sizeof r->id, "%s", d->id);
+        if (k)
+            snprintf(k->id, sizeof k->id, "%s", d->id);
         break;
     case GR_ANSWER_DONE:
         end_call(c, r);
         break;
     case GR_ANSWER_WITHDRAWN:
+        drop_calls(r);
         break;
     }
     return 0;
@@ -133,7 +168,8 @@ void gr_reading_free(struct gr_generation *g)
         if (!r)
             continue;
         gr_answer_free(&r->answer);
-        gr_writer_free(&r->arguments);
+        drop_calls(r);
+        free(r->open);
         free(r);
     }
 }
