@@ -1,13 +1,15 @@
 /* Requests that wait, and how they begin. */
 #include <string.h>
 
+#include "disk.h"
 #include "gpurun.h"
 #include "scheduler_impl.h"
 
 enum {
-    WORTH_WAITING = 32, /* tokens of a beginning that another request is about to compute */
-    GROWTH = 64,        /* cells kept free for the answer of each request when one begins */
-    CANDIDATES = 16,    /* texts of a line that are compared with those that run */
+    WORTH_WAITING = 32,   /* tokens of a beginning that another request is about to compute */
+    WORTH_RESTORING = 64, /* tokens that a file has and the cache does not */
+    GROWTH = 64,          /* cells kept free for the answer of each request when one begins */
+    CANDIDATES = 16,      /* texts of a line that are compared with those that run */
 };
 
 /* ---- lines ---- */
@@ -160,29 +162,53 @@ static struct gr_text *choose(const struct gr_scheduler *s)
     return best;
 }
 
-/* Returns the number of cells that a request takes in time, of whose text `length` tokens are
- * there, and that those before it may still take: a part of their answers. */
-static uint32_t cells_wanted(const struct gr_scheduler *s, const struct gr_text *t, int32_t length)
+/* Returns the number of cells that a request with n of them takes in time, and that those before it
+ * may still take: a part of their answers. */
+static uint32_t cells_wanted(const struct gr_scheduler *s, int32_t n)
 {
-    int32_t n = t->n - length + GROWTH;
+    n += GROWTH;
     for (int32_t i = 0; i < s->n_active; i++)
         n += s->active[i]->n - gr_scheduler_n_done(s, s->active[i]) + GROWTH;
     return (uint32_t)n;
 }
 
-/* Begins a request, or goes on with one that was preempted; false, with nothing changed: not yet.
- * One that is alone begins in any case. */
+/* Returns whether so many cells can be made free beside the first n tokens of `from`. A request
+ * that is alone begins in any case. */
+static bool fits(const struct gr_scheduler *s, uint32_t wanted, int32_t from, int32_t n)
+{
+    return !s->n_active || gr_scheduler_n_free(s) >= wanted ||
+           (uint32_t)gr_prefixes_held(&s->prefixes, from, n) + wanted <= s->n_cell;
+}
+
+/* Returns the number of cells to begin a text from a file that has more of it than the `length`
+ * tokens in the cache; 0: there is none, or it does not fit. */
+static uint32_t cells_to_restore(const struct gr_scheduler *s, const struct gr_text *t,
+                                 int32_t length)
+{
+    int32_t file, may = gr_text_may_share(t);
+    if (!s->disk || may < length + WORTH_RESTORING ||
+        gr_disk_find(s->disk, t->request.owner, t->token, may, &file) < length + WORTH_RESTORING)
+        return 0;
+    int32_t n = gr_disk_length(s->disk, file);
+    uint32_t wanted = cells_wanted(s, n > t->n ? n : t->n);
+    return (uint32_t)n <= s->n_cell && fits(s, wanted, -1, 0) ? wanted : 0;
+}
+
+/* Begins a request, or one that was preempted again; false, with nothing changed: not yet. */
 static bool begin(struct gr_scheduler *s, struct gr_text *t)
 {
     int32_t from, length = find(s, t, &from);
-    uint32_t wanted = cells_wanted(s, t, length);
-    if (s->n_active && gr_scheduler_n_free(s) < wanted &&
-        (uint32_t)gr_prefixes_held(&s->prefixes, from, length) + wanted > s->n_cell)
+    uint32_t wanted = cells_wanted(s, t->n - length), restored = cells_to_restore(s, t, length);
+    if (restored)
+        wanted = restored, from = -1, length = 0;
+    else if (!fits(s, wanted, from, length))
         return false;
     t->seq = gr_prefixes_take(&s->prefixes, t->request.owner, from, length);
     if (t->seq < 0)
         return false;
     gr_scheduler_make_room(s, wanted);
+    if (restored)
+        gr_prefixes_restore(&s->prefixes, t->seq, t->token, gr_text_may_share(t));
     if (t->n_cached < 0)
         t->n_cached = gr_scheduler_n_done(s, t);
     gr_scheduler_take(s, t);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "disk.h"
 #include "gpurun.h"
 
 int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t n_seq, bool whole)
@@ -13,9 +14,18 @@ int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t 
     return p->seq ? 0 : GR_E_NOMEM_HOST;
 }
 
+/* Saves a text that is about to be dropped. */
+static void save(struct gr_prefixes *p, int32_t seq)
+{
+    const struct gr_prefix *q = &p->seq[seq];
+    if (p->disk && q->n >= p->least)
+        gr_disk_save(p->disk, seq, q->owner, q->token, q->n);
+}
+
 void gr_prefixes_close(struct gr_prefixes *p)
 {
     for (int32_t i = 0; i < p->n_seq && p->seq; i++) {
+        save(p, i);
         free(p->seq[i].token);
         free(p->seq[i].cell);
     }
@@ -109,11 +119,17 @@ void gr_prefixes_drop(struct gr_prefixes *p, int32_t seq)
     p->seq[seq].busy = false;
 }
 
+static void retire(struct gr_prefixes *p, int32_t seq)
+{
+    save(p, seq);
+    gr_prefixes_drop(p, seq);
+}
+
 bool gr_prefixes_evict(struct gr_prefixes *p, int32_t except)
 {
     int32_t seq = oldest(p, except, false);
     if (seq >= 0)
-        gr_prefixes_drop(p, seq);
+        retire(p, seq);
     return seq >= 0;
 }
 
@@ -178,7 +194,9 @@ int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, int32_t from, in
     if (to < 0)
         return -1;
     if (to != from)
-        gr_prefixes_drop(p, to);
+        retire(p, to);
+    else if (n < p->seq[to].n)
+        save(p, to);
     if (from >= 0 && !share(p, from, to, n))
         gr_prefixes_drop(p, to);
     p->seq[to].busy = true;
@@ -192,8 +210,20 @@ void gr_prefixes_keep(struct gr_prefixes *p, int32_t seq)
     int32_t to = p->whole ? oldest(p, seq, true) : -1;
     if (to < 0)
         return;
-    gr_prefixes_drop(p, to);
+    retire(p, to);
     if (!share(p, seq, to, p->seq[seq].n))
         gr_prefixes_drop(p, to);
     p->seq[to].owner = p->seq[seq].owner;
+}
+
+void gr_prefixes_restore(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n)
+{
+    int32_t file, length = gr_disk_find(p->disk, p->seq[seq].owner, token, n, &file);
+    int32_t all = length ? gr_disk_length(p->disk, file) : 0;
+    if (!length || gr_prefixes_reserve(p, seq, length) || gr_disk_load(p->disk, file, seq))
+        return;
+    if (length < all && gr_kv_seq_rm(p->session, seq, length, -1))
+        gr_kv_seq_rm(p->session, seq, -1, -1);
+    else
+        gr_prefixes_add(p, seq, token, length);
 }

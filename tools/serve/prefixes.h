@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct gr_session;
+struct gr_disk;
 
 /* A sequence: token [n] at positions 0 to n - 1. Cells of a sequence are shared from its beginning
  * on, so that those of two sequences are the same up to some token and differ from there on. */
@@ -25,11 +26,14 @@ struct gr_prefixes {
     struct gr_prefix *seq; /* [n_seq] by sequence id */
     int32_t n_seq;
     uint64_t clock, last_cell;
-    bool whole; /* the cache shares whole sequences only: it has recurrent states */
+    bool whole;           /* the cache shares whole sequences only: it has recurrent states */
+    struct gr_disk *disk; /* where texts go that are dropped, the caller's; NULL: nowhere */
+    int32_t least;        /* tokens of a text that goes there */
 };
 
 /* n_seq: of the session. Returns a status. */
 int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t n_seq, bool whole);
+/* Saves what there is. */
 void gr_prefixes_close(struct gr_prefixes *p);
 
 /* Returns the length of the longest common beginning of token [n] and a sequence of the owner.
@@ -43,6 +47,9 @@ int32_t gr_prefixes_held(const struct gr_prefixes *p, int32_t seq, int32_t n);
  * the cache cannot share them; the sequence used longest ago is dropped when none is empty. Returns
  * its id, -1: all are busy. */
 int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, int32_t from, int32_t n);
+/* Restores as much of token [n] as the disk has, into an empty busy sequence that as many cells
+ * are free for as the file has tokens; none of it where that fails. */
+void gr_prefixes_restore(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n);
 /* Makes room to add so many tokens to a busy sequence; GR_E_NOMEM_HOST. */
 int gr_prefixes_reserve(struct gr_prefixes *p, int32_t seq, int32_t n);
 /* Records tokens that were decoded, within what was reserved. */

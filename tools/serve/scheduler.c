@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "disk.h"
 #include "gpurun.h"
 #include "scheduler_impl.h"
 
@@ -273,6 +274,7 @@ static void lose(struct gr_scheduler *s, int rc, const char *message)
     pthread_mutex_unlock(&s->lock);
     receive(s, &some);
     end_waiting(s, true, GR_FINISH_FAILED, rc, message);
+    s->prefixes.disk = NULL; /* nothing can be read of the cache */
 }
 
 /* A failed step: requests end with it, but for a full cache, which fewer of them may fit in. What
@@ -364,6 +366,12 @@ static void publish(struct gr_scheduler *s)
     pthread_mutex_lock(&s->lock);
     s->stats.n_active = s->n_active;
     s->stats.n_used = gr_kv_used(s->p.session);
+    if (s->disk) {
+        struct gr_disk_stats files = gr_disk_stats(s->disk);
+        s->stats.n_file = files.n_file, s->stats.file_bytes = files.bytes;
+        s->stats.n_saved = files.n_saved, s->stats.n_restored = files.n_loaded;
+        s->stats.n_damaged = files.n_damaged;
+    }
     for (int32_t i = 0; i < s->n_active; i++) {
         struct gr_text *t = s->active[i];
         int32_t done = gr_scheduler_n_done(s, t);
@@ -442,6 +450,10 @@ int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params
     int rc = gr_prefixes_open(&s->prefixes, params->session, params->n_seq, params->whole);
     if (!rc && !allocate(s))
         rc = GR_E_NOMEM_HOST;
+    if (!rc && params->cache_dir)
+        rc = gr_disk_open(&s->disk, params->cache_dir, params->cache_bytes, params->session,
+                          params->whole);
+    s->prefixes.disk = s->disk, s->prefixes.least = params->cache_least;
     if (rc)
         gr_scheduler_free(&s);
     *out = s;
@@ -457,6 +469,7 @@ void gr_scheduler_free(struct gr_scheduler **s)
     end_waiting(*s, true, GR_FINISH_CANCELLED, 0, NULL);
     sweep(*s, true);
     gr_prefixes_close(&(*s)->prefixes);
+    gr_disk_close(&(*s)->disk);
     pthread_cond_destroy(&(*s)->wake);
     pthread_mutex_destroy(&(*s)->lock);
     free((*s)->step.token);

@@ -29,6 +29,10 @@ struct gr_scheduler_params {
     int64_t
         step_ns; /* time of a step that prompts may fill while other texts are generated, 0: any */
     bool whole;  /* the model has recurrent states: sequences are shared whole */
+    const char *cache_dir; /* folder where texts go that leave the cache, and from where they come
+                              back (disk.h); NULL: none. Needs owners with lasting numbers */
+    uint64_t cache_bytes;  /* of its files */
+    int32_t cache_least;   /* tokens of such a text */
 };
 
 /* A token of an answer with its logarithmic probability among all tokens. */
@@ -90,8 +94,9 @@ struct gr_request {
 };
 #define GR_MAX_PROBS 20
 
+/* GR_E_NOMEM_HOST; with cache_dir as gr_disk_open. */
 int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params *params);
-/* Requests that have not ended end as cancelled. */
+/* Requests that have not ended end as cancelled; texts go to cache_dir. */
 void gr_scheduler_free(struct gr_scheduler **s);
 
 /* Queues a request; sampler, grammar and stop belong to the scheduler after success. *id: for
@@ -121,6 +126,9 @@ struct gr_scheduler_stats {
     int64_t n_step, step_ns;                 /* steps, and their time */
     int64_t n_prompt, n_cached, n_generated; /* tokens; n_cached were not computed */
     int64_t n_request, n_cancelled, n_failed, n_preempted;
+    int32_t n_file;                         /* of cache_dir, for this model */
+    uint64_t file_bytes;                    /* of all files there */
+    int64_t n_saved, n_restored, n_damaged; /* files since the start */
 };
 struct gr_scheduler_stats gr_scheduler_stats(struct gr_scheduler *s);
 

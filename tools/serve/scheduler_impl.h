@@ -21,6 +21,7 @@ struct gr_scheduler_step {
 struct gr_scheduler {
     struct gr_scheduler_params p;
     struct gr_prefixes prefixes;
+    struct gr_disk *disk; /* NULL: none */
     int32_t n_vocab;
     uint32_t n_cell;
     struct gr_text *waiting; /* lines of those that wait, by falling priority (text.h) */

@@ -1,0 +1,384 @@
+/* Prefixes on disk: what comes back is what was saved, to the bit, or nothing. */
+#include "tools/serve/disk.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "tests/tools/tiny.h"
+#include "world.h"
+
+TestSuite(disk, .timeout = 120);
+
+static const uint64_t PLENTY = UINT64_C(1) << 40;
+static struct client client[MOST_REQUEST];
+
+/* The i-th file of the folder (one of a few buffers), NULL: there are fewer. */
+static const char *file_at(const char *dir, int i)
+{
+    static char path[512];
+    DIR *d = opendir(dir);
+    cr_assert(d);
+    struct dirent *e;
+    while ((e = readdir(d)) && (e->d_name[0] == '.' || i-- > 0))
+        ;
+    if (e)
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+    closedir(d);
+    return e ? path : NULL;
+}
+
+static int n_files(const char *dir)
+{
+    int n = 0;
+    while (file_at(dir, n))
+        n++;
+    return n;
+}
+
+static struct gr_disk *open_disk(const struct world *w, struct gr_session *s, const char *dir,
+                                 uint64_t bytes)
+{
+    struct gr_disk *disk;
+    gr_kv_clear(s);
+    cr_assert_eq(gr_disk_open(&disk, dir, bytes, s, w->p.whole), 0, "%s", gr_error_message());
+    return disk;
+}
+
+static void decode(struct gr_session *s, const int32_t *token, int32_t n)
+{
+    struct gr_batch batch = {.n_tok = n, .token = token};
+    cr_assert_eq(gr_decode(s, &batch), 0, "%s", gr_error_message());
+}
+
+/* Saves the first n tokens of a client's prompt; returns the logits of a session that goes on with
+ * the next token (free). */
+static float *save_text(const struct world *w, struct gr_disk *disk, struct gr_session *s,
+                        const struct client *c, int32_t n)
+{
+    float *logits = malloc((size_t)w->n_vocab * sizeof *logits);
+    gr_kv_clear(s);
+    decode(s, c->prompt, n);
+    gr_disk_save(disk, 0, 3, c->prompt, n);
+    decode(s, c->prompt + n, 1);
+    memcpy(logits, gr_logits(s, -1), (size_t)w->n_vocab * sizeof *logits);
+    return logits;
+}
+
+static const char *const archs[] = {"llama", "gemma3", "mamba", "jamba"};
+
+/* A disk that is opened again, by another session with another number of cells. */
+Test(disk, logits_are_the_same)
+{
+    for (size_t a = 0; a < GR_COUNT(archs); a++) {
+        const char *path = tiny_path("model.gguf"), *dir = tiny_path(archs[a]);
+        tiny_write_arch(archs[a], path);
+        struct world w = load_world(path, 2, 512);
+        struct gr_rng rng = gr_rng_new(30);
+        struct client *c = &client[0];
+        struct gr_session *s = open_session(&w, 512, 1), *other = open_session(&w, 1024, 3);
+        struct gr_disk *disk = open_disk(&w, s, dir, PLENTY);
+        int32_t file = 0;
+        make_client(&w, c, &rng, 260);
+        float *logits = save_text(&w, disk, s, c, 250);
+        gr_disk_close(&disk);
+        disk = open_disk(&w, other, dir, PLENTY);
+        cr_expect_eq(gr_disk_find(disk, 4, c->prompt, 255, &file), 0); /* of another owner */
+        cr_expect_eq(file, -1);
+        cr_assert_eq(gr_disk_find(disk, 3, c->prompt, 255, &file), 250);
+        cr_expect_eq(gr_disk_length(disk, file), 250);
+        cr_assert_eq(gr_disk_load(disk, file, 2), 0, "%s", gr_error_message());
+        int32_t seq = 2;
+        struct gr_batch batch = {.n_tok = 1, .token = c->prompt + 250, .seq = &seq};
+        cr_assert_eq(gr_decode(other, &batch), 0);
+        cr_expect(!memcmp(gr_logits(other, -1), logits, (size_t)w.n_vocab * sizeof *logits), "%s",
+                  archs[a]);
+        cr_expect_eq(gr_disk_find(disk, 3, c->prompt, 100, &file), w.p.whole ? 0 : 100);
+        free(logits);
+        gr_disk_close(&disk);
+        gr_session_close(&s);
+        gr_session_close(&other);
+        close_world(&w);
+    }
+}
+
+/* Files of another model, or of other types of K, stay and are not used. */
+Test(disk, files_of_others)
+{
+    struct world w = load_world(tiny_model(false), 2, 512), q = w;
+    struct gr_rng rng = gr_rng_new(31);
+    struct client *c = &client[0];
+    const char *dir = tiny_path("cache");
+    int32_t file;
+    q.sp.type_k = "f32";
+    struct gr_session *s = open_session(&w, 512, 1), *other = open_session(&q, 512, 1);
+    make_client(&w, c, &rng, 60);
+    struct gr_disk *disk = open_disk(&w, s, dir, PLENTY);
+    free(save_text(&w, disk, s, c, 50));
+    gr_disk_close(&disk);
+    disk = open_disk(&q, other, dir, PLENTY);
+    cr_expect_eq(gr_disk_find(disk, 3, c->prompt, 50, &file), 0);
+    cr_expect_eq(gr_disk_stats(disk).n_file, 0);
+    cr_expect_gt(gr_disk_stats(disk).bytes, 0);
+    free(save_text(&q, disk, other, c, 50));
+    cr_expect_eq(gr_disk_find(disk, 3, c->prompt, 50, &file), 50);
+    gr_disk_close(&disk);
+    cr_expect_eq(n_files(dir), 2);
+    gr_session_close(&s);
+    gr_session_close(&other);
+    close_world(&w);
+}
+
+/* Reads or writes a file; *n its length. */
+static unsigned char *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    struct stat st;
+    cr_assert(f && !fstat(fileno(f), &st));
+    *n = (size_t)st.st_size;
+    unsigned char *p = malloc(*n);
+    cr_assert_eq(fread(p, 1, *n, f), *n);
+    fclose(f);
+    return p;
+}
+
+static void write_file(const char *path, const unsigned char *p, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    cr_assert(f);
+    cr_assert_eq(fwrite(p, 1, n, f), n);
+    fclose(f);
+}
+
+/* Any byte that is changed, and any length, is noticed: the file goes, and nothing is restored. */
+Test(disk, damaged_files_are_removed)
+{
+    struct world w = load_world(tiny_model(false), 2, 512);
+    struct gr_rng rng = gr_rng_new(32);
+    struct client *c = &client[0];
+    const char *dir = tiny_path("cache");
+    struct gr_session *s = open_session(&w, 512, 1);
+    struct gr_disk *disk = open_disk(&w, s, dir, PLENTY);
+    int32_t file;
+    size_t n;
+    make_client(&w, c, &rng, 60);
+    free(save_text(&w, disk, s, c, 50));
+    gr_disk_close(&disk);
+    char *path = strdup(file_at(dir, 0));
+    unsigned char *good = read_file(path, &n);
+    for (int i = 0; i < 300; i++) {
+        bool cut = i % 3 == 2;
+        size_t at = i < 150 ? (size_t)gr_rng_below(&rng, 400) : gr_rng_below(&rng, (uint32_t)n);
+        unsigned char *bad = malloc(n);
+        memcpy(bad, good, n);
+        bad[at] ^= (unsigned char)(1u << gr_rng_below(&rng, 8));
+        write_file(path, cut ? good : bad, cut ? at : n);
+        free(bad);
+        gr_kv_clear(s);
+        disk = open_disk(&w, s, dir, PLENTY);
+        bool found = gr_disk_find(disk, 3, c->prompt, 50, &file) == 50;
+        if (found)
+            cr_expect_eq(gr_disk_load(disk, file, 0), GR_E_CORRUPT, "%d at %zu", i, at);
+        cr_expect_eq(gr_kv_used(s), 0);
+        /* one whose model or version was changed is another's */
+        cr_expect(access(path, F_OK) || (at >= 8 && at < 64 && !cut), "%d at %zu", i, at);
+        cr_expect_eq(gr_disk_find(disk, 3, c->prompt, 50, &file), 0);
+        gr_disk_close(&disk);
+    }
+    write_file(path, good, n);
+    disk = open_disk(&w, s, dir, PLENTY);
+    cr_expect_eq(gr_disk_find(disk, 3, c->prompt, 50, &file), 50);
+    cr_expect_eq(gr_disk_load(disk, file, 0), 0);
+    gr_disk_close(&disk);
+    free(good), free(path);
+    gr_session_close(&s);
+    close_world(&w);
+}
+
+/* The file used longest ago goes, a use being a restore too; a text that goes on replaces its
+ * beginning; an unfinished file goes when the folder is opened. */
+Test(disk, the_oldest_go_first)
+{
+    struct world w = load_world(tiny_model(false), 2, 512);
+    struct gr_rng rng = gr_rng_new(33);
+    const char *dir = tiny_path("cache");
+    struct gr_session *s = open_session(&w, 512, 1);
+    struct gr_disk *disk = open_disk(&w, s, dir, PLENTY);
+    int32_t file;
+    for (int i = 0; i < 4; i++) {
+        make_client(&w, &client[i], &rng, 60);
+        free(save_text(&w, disk, s, &client[i], 50));
+    }
+    uint64_t bytes = gr_disk_stats(disk).bytes;
+    gr_kv_clear(s);
+    cr_assert_eq(gr_disk_find(disk, 3, client[0].prompt, 50, &file), 50);
+    cr_assert_eq(gr_disk_load(disk, file, 0), 0);
+    gr_disk_close(&disk);
+    disk = open_disk(&w, s, dir, bytes); /* as a later run would */
+    make_client(&w, &client[4], &rng, 60);
+    free(save_text(&w, disk, s, &client[4], 50));
+    for (int i = 0; i < 5; i++)
+        cr_expect_eq(gr_disk_find(disk, 3, client[i].prompt, 50, &file), i == 1 ? 0 : 50, "%d", i);
+    cr_expect_leq(gr_disk_stats(disk).bytes, bytes);
+    free(save_text(&w, disk, s, &client[4], 40)); /* is there */
+    cr_expect_eq(gr_disk_stats(disk).n_file, 4);
+    gr_disk_close(&disk);
+    disk = open_disk(&w, s, dir, PLENTY);
+    free(save_text(&w, disk, s, &client[4], 55));
+    cr_expect_eq(gr_disk_stats(disk).n_file, 4);
+    cr_expect_eq(n_files(dir), 4);
+    gr_disk_close(&disk);
+    char unfinished[600];
+    snprintf(unfinished, sizeof unfinished, "%s.tmp-0123abcd", file_at(dir, 0));
+    write_file(unfinished, (const unsigned char *)"x", 1);
+    disk = open_disk(&w, s, dir, 1); /* none fits */
+    cr_expect_eq(n_files(dir), 0);
+    gr_disk_close(&disk);
+    gr_session_close(&s);
+    close_world(&w);
+}
+
+/* A folder that is none is refused; a full disk costs a warning, and leaves nothing behind. */
+Test(disk, writing_fails)
+{
+    struct world w = load_world(tiny_model(false), 2, 512);
+    struct gr_session *s = open_session(&w, 512, 1);
+    struct gr_rng rng = gr_rng_new(36);
+    struct rlimit all, few;
+    struct gr_disk *disk;
+    const char *path = tiny_path("file"), *dir = tiny_path("cache");
+    write_file(path, (const unsigned char *)"x", 1);
+    cr_expect_eq(gr_disk_open(&disk, path, PLENTY, s, false), GR_E_IO);
+    cr_expect_null(disk);
+    make_client(&w, &client[0], &rng, 60);
+    disk = open_disk(&w, s, dir, PLENTY);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &all), 0);
+    few = all, few.rlim_cur = 1000;
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &few), 0);
+    free(save_text(&w, disk, s, &client[0], 50));
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &all), 0);
+    cr_expect_eq(gr_disk_stats(disk).n_saved, 0);
+    cr_expect_eq(n_files(dir), 0);
+    free(save_text(&w, disk, s, &client[0], 50));
+    cr_expect_eq(gr_disk_stats(disk).n_saved, 1);
+    cr_expect_eq(n_files(dir), 1);
+    gr_disk_close(&disk);
+    gr_session_close(&s);
+    close_world(&w);
+}
+
+/* ---- with the scheduler ---- */
+
+static struct world open_stored(const char *path, const char *dir, uint32_t n_cell)
+{
+    struct world w = load_world(path, 4, n_cell);
+    w.p.cache_dir = dir, w.p.cache_bytes = PLENTY, w.p.cache_least = 32;
+    start_world(&w);
+    return w;
+}
+
+/* The next turn: the answer and a few tokens more are part of the prompt. */
+static void go_on(const struct world *w, struct client *c, struct gr_rng *rng)
+{
+    struct client next;
+    make_client(w, &next, rng, c->n_prompt + c->n + 5);
+    memcpy(next.prompt, c->prompt, (size_t)c->n_prompt * sizeof *c->prompt);
+    memcpy(next.prompt + c->n_prompt, c->token, (size_t)c->n * sizeof *c->token);
+    *c = next;
+}
+
+/* Texts that were evicted, and those of an earlier run, go on from disk. */
+Test(disk, texts_come_back)
+{
+    for (size_t a = 0; a < GR_COUNT(archs); a++) {
+        const char *path = tiny_path("model.gguf"), *dir = tiny_path(archs[a]);
+        tiny_write_arch(archs[a], path);
+        struct gr_rng rng = gr_rng_new(34);
+        int64_t n_restored = 0;
+        for (int k = 0; k < 3; k++) {
+            struct world w = open_stored(path, dir, 512);
+            for (int i = 0; i < 8; i++) {
+                if (!k)
+                    make_client(&w, &client[i], &rng, 110 + 20 * i);
+                else
+                    go_on(&w, &client[i], &rng);
+                submit(&w, &client[i]);
+                if (i % 3 == 2)
+                    run(&w);
+            }
+            run(&w);
+            for (int i = 0; i < 8; i++) {
+                check_alone(&w, &client[i], archs[a]);
+                cr_expect(!k || client[i].result.n_cached >= client[i].n_prompt - 18,
+                          "%s, run %d, request %d: %d cached", archs[a], k, i,
+                          client[i].result.n_cached);
+            }
+            struct gr_scheduler_stats stats = gr_scheduler_stats(w.scheduler);
+            n_restored += stats.n_restored;
+            cr_expect_eq(stats.n_failed + stats.n_damaged, 0);
+            close_world(&w);
+        }
+        cr_expect_eq(n_restored, 16, "%s: %lld", archs[a], (long long)n_restored);
+    }
+}
+
+/* ---- ends at any moment ---- */
+
+/* A run of requests without an end. */
+static void run_for_ever(const char *path, const char *dir, uint64_t seed)
+{
+    struct world w = open_stored(path, dir, 512);
+    struct gr_rng rng = gr_rng_new(seed);
+    for (;;) {
+        for (int i = 0; i < 6; i++) {
+            make_client(&w, &client[i], &rng, 100 + (int32_t)gr_rng_below(&rng, 100));
+            memset(client[i].prompt, 0, 40 * sizeof *client[i].prompt);
+            client[i].prompt[0] = 3 + (int32_t)gr_rng_below(&rng, 8);
+            client[i].n_predict = 2;
+            submit(&w, &client[i]);
+        }
+        run(&w);
+    }
+}
+
+Test(disk, killed_at_any_moment)
+{
+    const char *path = tiny_path("model.gguf"), *dir = tiny_path("cache");
+    struct gr_rng rng = gr_rng_new(35);
+    int n_found = 0;
+    tiny_write_arch("llama", path);
+    for (int k = 0; k < 50; k++) {
+        pid_t pid = fork();
+        cr_assert_geq(pid, 0);
+        if (!pid)
+            run_for_ever(path, dir, (uint64_t)k);
+        usleep(20000 + gr_rng_below(&rng, 100000));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    n_found = n_files(dir);
+    cr_assert_gt(n_found, 5);
+    struct world w = open_stored(path, dir, 2048);
+    struct gr_scheduler_stats stats;
+    for (int i = 0; i < 8; i++) { /* the beginnings that were used above */
+        make_client(&w, &client[i], &rng, 100);
+        memset(client[i].prompt, 0, 40 * sizeof *client[i].prompt);
+        client[i].prompt[0] = 3 + i;
+        submit(&w, &client[i]);
+        run(&w);
+        check_alone(&w, &client[i], "after kills");
+    }
+    gr_scheduler_step(w.scheduler);
+    stats = gr_scheduler_stats(w.scheduler);
+    cr_expect_eq(stats.n_damaged, 0);
+    cr_expect_eq(stats.n_file, n_found);
+    close_world(&w);
+}

@@ -1,0 +1,453 @@
+/* Prefixes on disk. */
+#include "disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gpurun.h"
+#include "tools/cli/say.h"
+
+#define SUFFIX ".prefix"
+#define VERSION 1
+
+enum { SUM = SHA256_DIGEST_SIZE, N_HEX = 2 * SUM, N_NAME = N_HEX + sizeof SUFFIX };
+
+/* The beginning of a file; tokens and the state follow. */
+struct head {
+    char magic[8];
+    uint32_t version, n_token;
+    uint64_t owner, n_state;
+    uint8_t model[SUM]; /* stands for the model and what else a state depends on */
+    uint8_t sum[SUM];   /* of this, with zeros here and in n_state, and the tokens: the name */
+};
+static const char magic[8] = "gpurunPX";
+
+struct file {
+    char name[N_NAME];
+    uint64_t owner, bytes;
+    struct timespec used;
+    int32_t *token; /* [n]; NULL: of another model */
+    int32_t n;
+};
+
+struct gr_disk {
+    int dir;
+    char *path;
+    uint64_t most_bytes;
+    struct gr_session *session;
+    bool whole, failed; /* failed: a failure to write was said */
+    uint8_t model[SUM];
+    struct file *file; /* [n_file] */
+    int32_t n_file, capacity;
+    struct gr_disk_stats stats;
+};
+
+/* ---- sums ---- */
+
+static void sum_of(const struct head *h, const int32_t *token, uint8_t sum[SUM])
+{
+    struct head zero = *h;
+    struct sha256_ctx c;
+    memset(zero.sum, 0, SUM);
+    zero.n_state = 0;
+    sha256_init(&c);
+    sha256_update(&c, sizeof zero, (const uint8_t *)&zero);
+    sha256_update(&c, h->n_token * sizeof *token, (const uint8_t *)token);
+    sha256_digest(&c, SUM, sum);
+}
+
+/* Sum of all that a state of the session depends on: of the state of a sequence without cells. */
+static int model_sum(struct gr_session *session, uint8_t sum[SUM])
+{
+    struct sha256_ctx c;
+    void *data;
+    size_t n;
+    int rc = gr_state_save(session, 0, NULL, 0, &data, &n);
+    if (rc)
+        return rc;
+    sha256_init(&c);
+    sha256_update(&c, n, data);
+    sha256_digest(&c, SUM, sum);
+    gr_state_free(data);
+    return 0;
+}
+
+static struct head head_of(const struct gr_disk *s, uint64_t owner, const int32_t *token, int32_t n)
+{
+    struct head h = {.version = VERSION, .n_token = (uint32_t)n, .owner = owner};
+    memcpy(h.magic, magic, sizeof h.magic);
+    memcpy(h.model, s->model, SUM);
+    sum_of(&h, token, h.sum);
+    return h;
+}
+
+/* Names a file by model, owner and text. */
+static void name_of(const struct head *h, char name[N_NAME])
+{
+    for (int i = 0; i < SUM; i++)
+        snprintf(name + 2 * i, 3, "%02x", h->sum[i]);
+    memcpy(name + N_HEX, SUFFIX, sizeof SUFFIX);
+}
+
+/* ---- files ---- */
+
+static void forget(struct gr_disk *s, int32_t i)
+{
+    s->stats.bytes -= s->file[i].bytes;
+    s->stats.n_file -= s->file[i].token != NULL;
+    free(s->file[i].token);
+    s->file[i] = s->file[--s->n_file];
+}
+
+static void drop(struct gr_disk *s, int32_t i)
+{
+    (void)unlinkat(s->dir, s->file[i].name, 0);
+    forget(s, i);
+}
+
+static void drop_damaged(struct gr_disk *s, int32_t i, const char *why)
+{
+    gr_say_warning("%s/%s is damaged (%s) and removed", s->path, s->file[i].name, why);
+    s->stats.n_damaged++;
+    drop(s, i);
+}
+
+/* Adds a file; its tokens belong to the disk. */
+static int add(struct gr_disk *s, const struct file *f)
+{
+    if (s->n_file == s->capacity) {
+        int32_t capacity = 2 * s->capacity + 16;
+        struct file *grown = realloc(s->file, (size_t)capacity * sizeof *grown);
+        if (!grown)
+            return GR_E_NOMEM_HOST;
+        s->file = grown, s->capacity = capacity;
+    }
+    s->file[s->n_file++] = *f;
+    s->stats.bytes += f->bytes;
+    s->stats.n_file += f->token != NULL;
+    return 0;
+}
+
+/* Removes the files used longest ago until there is room for so many bytes. */
+static void trim(struct gr_disk *s, uint64_t bytes)
+{
+    while (s->n_file && s->stats.bytes + bytes > s->most_bytes) {
+        int32_t last = 0;
+        for (int32_t i = 1; i < s->n_file; i++) {
+            const struct timespec *a = &s->file[i].used, *b = &s->file[last].used;
+            if (a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec))
+                last = i;
+        }
+        drop(s, last);
+    }
+}
+
+static void touch(struct gr_disk *s, int32_t i)
+{
+    clock_gettime(CLOCK_REALTIME, &s->file[i].used);
+    struct timespec times[] = {s->file[i].used, s->file[i].used};
+    (void)utimensat(s->dir, s->file[i].name, times, AT_SYMLINK_NOFOLLOW);
+}
+
+static bool read_at(int fd, void *to, uint64_t n, uint64_t at)
+{
+    for (uint64_t done = 0; done < n;) {
+        ssize_t k = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
+        if (k <= 0)
+            return false;
+        done += (uint64_t)k;
+    }
+    return true;
+}
+
+/* Reads head and tokens, of a file of this model. Returns why they are damaged, NULL: they are
+ * not. */
+static const char *read_text(const struct gr_disk *s, int fd, struct file *f)
+{
+    struct head h;
+    uint8_t sum[SUM];
+    char name[N_NAME];
+    if (f->bytes < sizeof h || !read_at(fd, &h, sizeof h, 0))
+        return "too short";
+    if (memcmp(h.magic, magic, sizeof magic) != 0)
+        return "not a prefix";
+    uint64_t n_bytes = h.n_token * sizeof *f->token;
+    if (h.version != VERSION || (h.n_token && memcmp(h.model, s->model, SUM) != 0))
+        return NULL;
+    if (!h.n_token || h.n_token > INT32_MAX || n_bytes > f->bytes - sizeof h ||
+        h.n_state != f->bytes - sizeof h - n_bytes)
+        return "wrong length";
+    f->token = malloc(n_bytes);
+    f->n = (int32_t)h.n_token, f->owner = h.owner;
+    if (!f->token)
+        return NULL;
+    if (!read_at(fd, f->token, n_bytes, sizeof h))
+        return "unreadable";
+    sum_of(&h, f->token, sum);
+    name_of(&h, name);
+    return memcmp(sum, h.sum, SUM) != 0 ? "wrong checksum" : strcmp(name, f->name) ? "name" : NULL;
+}
+
+/* Adds the file of a name, which is not followed when it is a link. */
+static int read_file(struct gr_disk *s, const char *name)
+{
+    struct stat st;
+    struct file f = {0};
+    memcpy(f.name, name, N_NAME);
+    int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    f.bytes = (uint64_t)st.st_size, f.used = st.st_mtim;
+    const char *why = read_text(s, fd, &f);
+    close(fd);
+    int rc = add(s, &f);
+    if (rc)
+        free(f.token);
+    else if (why)
+        drop_damaged(s, s->n_file - 1, why);
+    return rc;
+}
+
+/* ---- the folder ---- */
+
+/* Returns whether it is the name of a file, or with `rest` of one that was not completed. */
+static bool is_name(const char *name, const char **rest)
+{
+    bool hex = strspn(name, "0123456789abcdef") == N_HEX;
+    bool ours = hex && !strncmp(name + N_HEX, SUFFIX, sizeof SUFFIX - 1);
+    *rest = ours ? name + N_NAME - 1 : "";
+    return ours;
+}
+
+static int read_folder(struct gr_disk *s)
+{
+    int fd = dup(s->dir), rc = 0;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const char *rest;
+    if (!d) {
+        if (fd >= 0)
+            close(fd);
+        return GR_E_IO;
+    }
+    for (struct dirent *e; !rc && (e = readdir(d));) {
+        if (!is_name(e->d_name, &rest))
+            continue;
+        if (!*rest)
+            rc = read_file(s, e->d_name);
+        else if (!strncmp(rest, ".tmp-", 5))
+            (void)unlinkat(s->dir, e->d_name, 0);
+    }
+    closedir(d);
+    return rc;
+}
+
+int gr_disk_open(struct gr_disk **out, const char *dir, uint64_t most_bytes,
+                 struct gr_session *session, bool whole)
+{
+    struct gr_disk *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return GR_E_NOMEM_HOST;
+    *s = (struct gr_disk){.dir = -1, .most_bytes = most_bytes, .session = session, .whole = whole};
+    s->path = strdup(dir);
+    int rc = s->path ? gr_output_folder(dir) : GR_E_NOMEM_HOST;
+    if (!rc) {
+        s->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        rc = s->dir < 0 ? GR_E_IO : model_sum(session, s->model);
+    }
+    if (!rc)
+        rc = read_folder(s);
+    if (rc)
+        gr_disk_close(&s);
+    else
+        trim(s, 0);
+    *out = s;
+    return rc;
+}
+
+void gr_disk_close(struct gr_disk **disk)
+{
+    struct gr_disk *s = *disk;
+    if (!s)
+        return;
+    for (int32_t i = 0; i < s->n_file; i++)
+        free(s->file[i].token);
+    if (s->dir >= 0)
+        close(s->dir);
+    free(s->file);
+    free(s->path);
+    free(s);
+    *disk = NULL;
+}
+
+struct gr_disk_stats gr_disk_stats(const struct gr_disk *disk)
+{
+    return disk->stats;
+}
+
+/* ---- use ---- */
+
+/* Returns the length of the common beginning of a file's text and token [n]. */
+static int32_t common(const struct file *f, uint64_t owner, const int32_t *token, int32_t n)
+{
+    int32_t i = 0;
+    if (!f->token || f->owner != owner)
+        return 0;
+    while (i < n && i < f->n && f->token[i] == token[i])
+        i++;
+    return i;
+}
+
+int32_t gr_disk_find(const struct gr_disk *disk, uint64_t owner, const int32_t *token, int32_t n,
+                     int32_t *file)
+{
+    int32_t best = 0;
+    *file = -1;
+    for (int32_t i = 0; i < disk->n_file; i++) {
+        int32_t length = common(&disk->file[i], owner, token, n);
+        if (disk->whole && length < disk->file[i].n)
+            length = 0;
+        if (length > best || (length && length == best && disk->file[i].n < disk->file[*file].n))
+            best = length, *file = i;
+    }
+    return best;
+}
+
+int32_t gr_disk_length(const struct gr_disk *disk, int32_t file)
+{
+    return disk->file[file].n;
+}
+
+/* Reads a file's state (free). */
+static int read_state(const struct gr_disk *s, const struct file *f, void **data, size_t *n)
+{
+    uint64_t at = sizeof(struct head) + (uint64_t)f->n * sizeof *f->token;
+    int fd = openat(s->dir, f->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return GR_E_IO;
+    *n = (size_t)(f->bytes - at);
+    *data = malloc(*n ? *n : 1);
+    int rc = !*data ? GR_E_NOMEM_HOST : read_at(fd, *data, *n, at) ? 0 : GR_E_CORRUPT;
+    close(fd);
+    return rc;
+}
+
+int gr_disk_load(struct gr_disk *disk, int32_t file, int32_t seq)
+{
+    void *data = NULL;
+    size_t n;
+    const char *why = "too short";
+    int rc = read_state(disk, &disk->file[file], &data, &n);
+    if (!rc) {
+        rc = gr_state_load(disk->session, seq, data, n, NULL, NULL);
+        why = gr_error_message();
+        rc = rc == GR_E_INVALID || rc == GR_E_UNSUPPORTED ? GR_E_CORRUPT : rc;
+    }
+    free(data);
+    if (rc == GR_E_CORRUPT)
+        drop_damaged(disk, file, why);
+    else if (rc == GR_E_IO)
+        forget(disk, file); /* another program has removed it */
+    else if (!rc)
+        touch(disk, file);
+    disk->stats.n_loaded += !rc;
+    return rc;
+}
+
+static int write_file(struct gr_disk *s, const struct head *h, const int32_t *token,
+                      const void *state, const char *name)
+{
+    struct gr_output *o = NULL;
+    char *path;
+    if (asprintf(&path, "%s/%s", s->path, name) < 0)
+        return GR_E_NOMEM_HOST;
+    int rc = gr_output_open(&o, path, GR_OUTPUT_PRIVATE);
+    if (!rc)
+        rc = gr_output_put(o, h, sizeof *h);
+    if (!rc)
+        rc = gr_output_put(o, token, h->n_token * sizeof *token);
+    if (!rc)
+        rc = gr_output_put(o, state, h->n_state);
+    if (!rc)
+        rc = gr_output_commit(&o);
+    gr_output_abort(&o);
+    free(path);
+    return rc;
+}
+
+/* Returns whether a file has the text already, which counts as a use of it. */
+static bool is_there(struct gr_disk *s, uint64_t owner, const int32_t *token, int32_t n)
+{
+    for (int32_t i = 0; i < s->n_file; i++) {
+        const struct file *f = &s->file[i];
+        if (common(f, owner, token, n) == n && (f->n == n || !s->whole)) {
+            touch(s, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Removes files whose text is a beginning of this one, and not all of it. */
+static void drop_beginnings(struct gr_disk *s, uint64_t owner, const int32_t *token, int32_t n)
+{
+    for (int32_t i = s->n_file - 1; i >= 0 && !s->whole; i--) {
+        const struct file *f = &s->file[i];
+        if (f->token && f->n < n && common(f, owner, token, n) == f->n)
+            drop(s, i);
+    }
+}
+
+/* Saves a state with its text. */
+static int save(struct gr_disk *s, struct head *h, const int32_t *token, const void *state)
+{
+    struct file f = {.owner = h->owner, .n = (int32_t)h->n_token};
+    f.bytes = sizeof *h + h->n_token * sizeof *token + h->n_state;
+    if (f.bytes > s->most_bytes)
+        return 0;
+    name_of(h, f.name);
+    trim(s, f.bytes);
+    f.token = malloc(h->n_token * sizeof *token);
+    int rc = f.token ? write_file(s, h, token, state, f.name) : GR_E_NOMEM_HOST;
+    if (!rc)
+        rc = add(s, &f);
+    if (rc) {
+        free(f.token);
+        return rc;
+    }
+    memcpy(f.token, token, h->n_token * sizeof *token);
+    touch(s, s->n_file - 1);
+    s->stats.n_saved++;
+    return 0;
+}
+
+void gr_disk_save(struct gr_disk *disk, int32_t seq, uint64_t owner, const int32_t *token,
+                  int32_t n)
+{
+    void *state = NULL;
+    size_t n_state = 0;
+    if (n < 1 || is_there(disk, owner, token, n))
+        return;
+    struct head h = head_of(disk, owner, token, n);
+    int rc = gr_state_save(disk->session, seq, NULL, 0, &state, &n_state);
+    h.n_state = n_state;
+    if (!rc)
+        rc = save(disk, &h, token, state);
+    gr_state_free(state);
+    if (rc && !disk->failed)
+        gr_say_warning("%s: no prefix can be saved: %s", disk->path, gr_error_message());
+    else if (!rc)
+        drop_beginnings(disk, owner, token, n);
+    disk->failed |= rc != 0;
+}
