@@ -115,6 +115,8 @@ static int32_t find(const struct gr_scheduler *s, const struct gr_text *t, int32
 /* Returns whether another request is about to compute a good part of this one's prefix. */
 static bool follows(const struct gr_scheduler *s, const struct gr_text *t)
 {
+    if (t->conversation && t->conversation->seq >= 0)
+        return false;
     int32_t seq, n = find(s, t, &seq) + WORTH_WAITING;
     if (s->p.whole || n >= gr_text_may_share(t))
         return false;
@@ -194,10 +196,41 @@ static uint32_t cells_to_restore(const struct gr_scheduler *s, const struct gr_t
     return (uint32_t)n <= s->n_cell && fits(s, wanted, -1, 0) ? wanted : 0;
 }
 
+/* Makes a text with a sequence one of those that run. */
+static void start(struct gr_scheduler *s, struct gr_text *t)
+{
+    if (t->n_cached < 0)
+        t->n_cached = gr_scheduler_n_done(s, t);
+    gr_scheduler_take(s, t);
+    gr_scheduler_count(s, t, -1, 0);
+    s->active[s->n_active++] = t;
+    int rc = gr_text_begin(t);
+    if (rc)
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
+    else if (!gr_text_is_computed(t))
+        gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
+}
+
+/* Begins a request in the sequence of its conversation; false: not yet. */
+static bool go_on(struct gr_scheduler *s, struct gr_text *t)
+{
+    int32_t seq = t->conversation->seq;
+    uint32_t wanted = cells_wanted(s, t->n - s->prefixes.seq[seq].n);
+    if (!fits(s, wanted, -1, 0))
+        return false;
+    gr_scheduler_make_room(s, wanted);
+    t->seq = seq;
+    start(s, t);
+    return true;
+}
+
 /* Begins a request, or one that was preempted again; false, with nothing changed: not yet. */
 static bool begin(struct gr_scheduler *s, struct gr_text *t)
 {
-    int32_t from, length = find(s, t, &from);
+    int32_t from, length;
+    if (t->conversation && t->conversation->seq >= 0)
+        return go_on(s, t);
+    length = find(s, t, &from);
     uint32_t wanted = cells_wanted(s, t->n - length), restored = cells_to_restore(s, t, length);
     if (restored)
         wanted = restored, from = -1, length = 0;
@@ -209,16 +242,7 @@ static bool begin(struct gr_scheduler *s, struct gr_text *t)
     gr_scheduler_make_room(s, wanted);
     if (restored)
         gr_prefixes_restore(&s->prefixes, t->seq, t->token, gr_text_may_share(t));
-    if (t->n_cached < 0)
-        t->n_cached = gr_scheduler_n_done(s, t);
-    gr_scheduler_take(s, t);
-    gr_scheduler_count(s, t, -1, 0);
-    s->active[s->n_active++] = t;
-    int rc = gr_text_begin(t);
-    if (rc)
-        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
-    else if (!gr_text_is_computed(t))
-        gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
+    start(s, t);
     return true;
 }
 
@@ -231,16 +255,21 @@ void gr_scheduler_admit(struct gr_scheduler *s)
         ;
 }
 
+/* Returns whether `a` is stopped rather than `b`. */
+static bool stops_first(const struct gr_text *a, const struct gr_text *b)
+{
+    return a->request.priority < b->request.priority ||
+           (a->request.priority == b->request.priority && a->id > b->id);
+}
+
 bool gr_scheduler_preempt(struct gr_scheduler *s)
 {
-    int32_t last = 0;
-    for (int32_t i = 1; i < s->n_active; i++) {
-        const struct gr_text *a = s->active[i], *b = s->active[last];
-        if (a->request.priority < b->request.priority ||
-            (a->request.priority == b->request.priority && a->id > b->id))
+    int32_t last = -1;
+    for (int32_t i = 0; i < s->n_active; i++) {
+        if (!s->active[i]->conversation && (last < 0 || stops_first(s->active[i], s->active[last])))
             last = i;
     }
-    if (s->n_active < 2)
+    if (s->n_active < 2 || last < 0)
         return false;
     struct gr_text *t = s->active[last];
     gr_prefixes_drop(&s->prefixes, t->seq);

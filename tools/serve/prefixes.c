@@ -18,7 +18,7 @@ int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t 
 static void save(struct gr_prefixes *p, int32_t seq)
 {
     const struct gr_prefix *q = &p->seq[seq];
-    if (p->disk && q->n >= p->least)
+    if (p->disk && q->n >= p->least && q->plain == q->n)
         gr_disk_save(p->disk, seq, q->owner, q->token, q->n);
 }
 
@@ -55,7 +55,7 @@ static int32_t common(const struct gr_prefix *q, const int32_t *token, int32_t n
     int32_t i = other ? shared(q, other) : 0;
     if (i > length)
         return length;
-    while (i < n && i < q->n && q->token[i] == token[i])
+    while (i < n && i < q->plain && q->token[i] == token[i])
         i++;
     return i;
 }
@@ -115,7 +115,7 @@ static int32_t oldest(const struct gr_prefixes *p, int32_t except, bool empty)
 void gr_prefixes_drop(struct gr_prefixes *p, int32_t seq)
 {
     gr_kv_seq_rm(p->session, seq, -1, -1);
-    p->seq[seq].n = 0;
+    p->seq[seq].n = p->seq[seq].plain = 0;
     p->seq[seq].busy = false;
 }
 
@@ -154,16 +154,67 @@ void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, i
     memcpy(q->token + q->n, token, (size_t)n * sizeof *token);
     for (int32_t i = 0; i < n; i++)
         q->cell[q->n + i] = ++p->last_cell;
+    q->plain += q->plain == q->n ? n : 0;
     q->n += n;
     q->used = ++p->clock;
 }
 
+/* Removes all tokens of a sequence from n on. */
+static int truncate_at(struct gr_prefixes *p, int32_t seq, int32_t n)
+{
+    struct gr_prefix *q = &p->seq[seq];
+    int rc = n < q->n ? gr_kv_seq_rm(p->session, seq, n, -1) : 0;
+    if (!rc && n < q->n)
+        q->n = n, q->plain = q->plain < n ? q->plain : n;
+    return rc;
+}
+
 void gr_prefixes_leave(struct gr_prefixes *p, int32_t seq)
 {
-    p->seq[seq].busy = false;
-    p->seq[seq].used = ++p->clock;
-    if (!p->seq[seq].n)
+    struct gr_prefix *q = &p->seq[seq];
+    q->busy = false;
+    q->used = ++p->clock;
+    if (truncate_at(p, seq, q->plain) || !q->n)
         gr_prefixes_drop(p, seq);
+}
+
+/* Gives a sequence cells of its own for the tokens from lo on, where it shares them. */
+static int own(struct gr_prefixes *p, int32_t seq, int32_t lo)
+{
+    struct gr_prefix *q = &p->seq[seq];
+    bool any = false;
+    for (int32_t i = 0; i < p->n_seq && !any; i++)
+        any = i != seq && shared(&p->seq[i], q) > lo;
+    if (!any)
+        return 0;
+    int rc = gr_kv_seq_dup(p->session, seq, seq, lo, -1);
+    while (rc == GR_E_KV_FULL && gr_prefixes_evict(p, -1))
+        rc = gr_kv_seq_dup(p->session, seq, seq, lo, -1);
+    for (int32_t i = lo; i < q->n && !rc; i++)
+        q->cell[i] = ++p->last_cell;
+    return rc;
+}
+
+int gr_prefixes_cut(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi)
+{
+    struct gr_prefix *q = &p->seq[seq];
+    int32_t n = q->n - hi;
+    if (n <= 0)
+        return truncate_at(p, seq, lo);
+    if (lo > (int32_t)gr_session_n_ctx_seq(p->session) - 4) /* as gr_context_shift */
+        return GR_E_UNSUPPORTED;
+    int rc = gr_kv_seq_add(p->session, seq, q->n, q->n, 1); /* refused for learned positions */
+    if (!rc && !p->whole)
+        rc = own(p, seq, hi);
+    if (!rc)
+        rc = gr_context_shift(p->session, seq, lo, hi - lo, NULL);
+    if (rc)
+        return rc;
+    memmove(q->token + lo, q->token + hi, (size_t)n * sizeof *q->token);
+    for (int32_t i = lo; i < lo + n; i++)
+        q->cell[i] = ++p->last_cell;
+    q->n = lo + n, q->plain = q->plain < lo ? q->plain : lo;
+    return 0;
 }
 
 /* Makes `to`, which is empty, or `from` itself hold the first n tokens of `from`. */
@@ -172,12 +223,13 @@ static bool share(struct gr_prefixes *p, int32_t from, int32_t to, int32_t n)
     struct gr_prefix *q = &p->seq[to];
     const struct gr_prefix *source = &p->seq[from];
     if (to == from)
-        return n == q->n || (!gr_kv_seq_rm(p->session, to, n, -1) && (q->n = n, true));
+        return !truncate_at(p, to, n);
     if (gr_prefixes_reserve(p, to, n) || gr_kv_seq_cp(p->session, from, to, 0, n))
         return false;
     memcpy(q->token, source->token, (size_t)n * sizeof *q->token);
     memcpy(q->cell, source->cell, (size_t)n * sizeof *q->cell);
-    q->n = n, q->used = ++p->clock;
+    q->n = n, q->plain = source->plain < n ? source->plain : n;
+    q->used = ++p->clock;
     return true;
 }
 

@@ -16,6 +16,8 @@ struct gr_prefix {
     int32_t *token;
     uint64_t *cell; /* [n] numbers: equal ones are the same cell */
     int32_t n, capacity;
+    int32_t
+        plain; /* the first ones, which are as their text alone makes them: others may use them */
     uint64_t owner; /* who may share it */
     uint64_t used;  /* larger: used later */
     bool busy;      /* belongs to a text that goes on */
@@ -57,7 +59,10 @@ void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, i
 /* Keeps what the sequence holds now in another one, if one is idle, where only whole sequences are
  * shared: texts that begin as this one does can start from here. */
 void gr_prefixes_keep(struct gr_prefixes *p, int32_t seq);
-/* Ends the text of a sequence, which keeps its cells. */
+/* Removes tokens [lo, hi) of a busy sequence, and moves those behind up. GR_E_UNSUPPORTED,
+ * GR_E_KV_FULL, with nothing changed: as gr_context_shift, gr_kv_seq_rm and gr_kv_seq_dup. */
+int gr_prefixes_cut(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi);
+/* Ends the text of a sequence, which keeps the cells that others may use. */
 void gr_prefixes_leave(struct gr_prefixes *p, int32_t seq);
 /* Removes all of a sequence and ends its text. */
 void gr_prefixes_drop(struct gr_prefixes *p, int32_t seq);

@@ -43,7 +43,8 @@ int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request
 {
     struct gr_text *t;
     if (request->n_prompt < 1 || request->n_prompt > s->p.n_ctx || !request->sampler ||
-        request->n_probs < 0 || request->n_probs > GR_MAX_PROBS)
+        request->n_probs < 0 || request->n_probs > GR_MAX_PROBS ||
+        (request->prompt_piece && request->conversation))
         return GR_E_INVALID;
     int rc = gr_text_new(&t, s->p.model, request);
     if (rc)
@@ -53,6 +54,25 @@ int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request
         t->request = (struct gr_request){0}; /* its objects stay the caller's */
         gr_text_free(&t);
     }
+    return rc;
+}
+
+int gr_scheduler_call(struct gr_scheduler *s, const struct gr_conversation_call *call)
+{
+    struct gr_scheduler_call *c = malloc(sizeof *c);
+    if (!c)
+        return GR_E_NOMEM_HOST;
+    *c = (struct gr_scheduler_call){.call = *call};
+    pthread_mutex_lock(&s->lock);
+    int rc = !s->stopping ? 0 : s->status ? s->status : GR_E_CANCELLED;
+    if (!rc) {
+        *s->calls_end = c;
+        s->calls_end = &c->next;
+        pthread_cond_signal(&s->wake);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (rc)
+        free(c);
     return rc;
 }
 
@@ -105,25 +125,6 @@ int32_t gr_scheduler_list(struct gr_scheduler *s, struct gr_request_view *view, 
 
 /* ---- the scheduler's thread: texts ---- */
 
-/* Takes what came in. *some: requests that wait may have been cancelled. Returns whether all
- * requests are to end now. */
-static bool receive(struct gr_scheduler *s, bool *some)
-{
-    pthread_mutex_lock(&s->lock);
-    struct gr_text *in = s->inbox;
-    s->inbox = NULL, s->inbox_end = &s->inbox;
-    bool now = s->now;
-    *some = s->cancelled;
-    s->cancelled = false;
-    pthread_mutex_unlock(&s->lock);
-    while (in) {
-        struct gr_text *t = in;
-        in = t->next;
-        gr_scheduler_put(s, t);
-    }
-    return now;
-}
-
 /* Frees a text that has ended and is in no list. */
 static void forget(struct gr_scheduler *s, struct gr_text *t)
 {
@@ -139,6 +140,44 @@ static void forget(struct gr_scheduler *s, struct gr_text *t)
     gr_text_free(&t);
 }
 
+/* Adds a text that came in to those that wait. */
+static void accept_text(struct gr_scheduler *s, struct gr_text *t)
+{
+    if (t->request.conversation)
+        gr_scheduler_join(s, t);
+    if (t->ended) {
+        gr_scheduler_count(s, t, -1, 0);
+        forget(s, t);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    t->view.n_prompt = t->n_prompt;
+    pthread_mutex_unlock(&s->lock);
+    gr_scheduler_put(s, t);
+}
+
+/* Takes what came in; calls are refused with a status other than 0. *some: requests that wait may
+ * have been cancelled. Returns whether all requests are to end now. */
+static bool receive(struct gr_scheduler *s, int status, bool *some)
+{
+    pthread_mutex_lock(&s->lock);
+    struct gr_text *in = s->inbox;
+    struct gr_scheduler_call *calls = s->calls;
+    s->inbox = NULL, s->inbox_end = &s->inbox;
+    s->calls = NULL, s->calls_end = &s->calls;
+    bool now = s->now;
+    *some = s->cancelled;
+    s->cancelled = false;
+    pthread_mutex_unlock(&s->lock);
+    gr_scheduler_do_calls(s, calls, status);
+    while (in) {
+        struct gr_text *t = in;
+        in = t->next;
+        accept_text(s, t);
+    }
+    return now;
+}
+
 /* Ends requests that wait: those that were cancelled, or all. */
 static void end_waiting(struct gr_scheduler *s, bool all, enum gr_finish end, int status,
                         const char *message)
@@ -152,6 +191,8 @@ static void end_waiting(struct gr_scheduler *s, bool all, enum gr_finish end, in
                 continue;
             gr_scheduler_take(s, t);
             gr_text_end(t, end, status, message);
+            if (t->conversation)
+                gr_scheduler_part(t);
             gr_scheduler_count(s, t, -1, 0);
             forget(s, t);
         }
@@ -167,7 +208,10 @@ static void sweep(struct gr_scheduler *s, bool all)
         if (all || t->cancelled)
             gr_text_end(t, GR_FINISH_CANCELLED, 0, NULL);
         if (t->ended) {
-            gr_prefixes_leave(&s->prefixes, t->seq);
+            if (t->conversation)
+                gr_scheduler_part(t);
+            else
+                gr_prefixes_leave(&s->prefixes, t->seq);
             forget(s, t);
         } else {
             s->active[n++] = t;
@@ -272,7 +316,7 @@ static void lose(struct gr_scheduler *s, int rc, const char *message)
     s->status = rc;
     s->stopping = true;
     pthread_mutex_unlock(&s->lock);
-    receive(s, &some);
+    receive(s, rc, &some);
     end_waiting(s, true, GR_FINISH_FAILED, rc, message);
     s->prefixes.disk = NULL; /* nothing can be read of the cache */
 }
@@ -385,7 +429,7 @@ static void publish(struct gr_scheduler *s)
 
 bool gr_scheduler_step(struct gr_scheduler *s)
 {
-    bool some, now = receive(s, &some);
+    bool some, now = receive(s, 0, &some);
     if (now || some)
         end_waiting(s, now, GR_FINISH_CANCELLED, 0, NULL);
     sweep(s, now);
@@ -403,9 +447,9 @@ bool gr_scheduler_step(struct gr_scheduler *s)
 static bool wait_for_work(struct gr_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->inbox && !s->stopping)
+    while (!s->inbox && !s->calls && !s->stopping)
         pthread_cond_wait(&s->wake, &s->lock);
-    bool more = s->inbox != NULL;
+    bool more = s->inbox || s->calls;
     pthread_mutex_unlock(&s->lock);
     return more;
 }
@@ -441,7 +485,7 @@ int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params
     if (!s)
         return GR_E_NOMEM_HOST;
     s->p = *params;
-    s->inbox_end = &s->inbox;
+    s->inbox_end = &s->inbox, s->calls_end = &s->calls;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     gr_model_info(params->model, &info);
@@ -465,9 +509,10 @@ void gr_scheduler_free(struct gr_scheduler **s)
     if (!*s)
         return;
     bool some;
-    receive(*s, &some);
+    receive(*s, GR_E_CANCELLED, &some);
     end_waiting(*s, true, GR_FINISH_CANCELLED, 0, NULL);
     sweep(*s, true);
+    gr_scheduler_close_all(*s);
     gr_prefixes_close(&(*s)->prefixes);
     gr_disk_close(&(*s)->disk);
     pthread_cond_destroy(&(*s)->wake);

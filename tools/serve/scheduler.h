@@ -86,6 +86,7 @@ struct gr_request {
     int32_t n_probs;                  /* likely tokens listed for each token; 0: no probabilities */
     int32_t priority;                 /* larger: first */
     uint64_t owner;                   /* prefixes are shared within an owner, who has a fair part */
+    uint64_t conversation;            /* whose text the prompt follows; 0: none */
     gr_piece_fn *prompt_piece; /* NULL: none; receives each token of the prompt but the first, with
                                   its probability and no text; the whole prompt is computed then */
     gr_piece_fn *piece;
@@ -100,9 +101,10 @@ int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params
 void gr_scheduler_free(struct gr_scheduler **s);
 
 /* Queues a request; sampler, grammar and stop belong to the scheduler after success. *id: for
- * gr_scheduler_cancel. GR_E_INVALID: prompt empty or too long, n_probs out of range;
- * GR_E_TOO_LARGE: the queue is full; GR_E_CANCELLED: gr_scheduler_stop; that of gr_scheduler_status
- * once it is not 0. No callback is called on failure. */
+ * gr_scheduler_cancel. GR_E_INVALID: prompt empty or too long, n_probs out of range,
+ * or prompt_piece with a conversation; GR_E_TOO_LARGE: the queue is full; GR_E_CANCELLED:
+ * gr_scheduler_stop; that of gr_scheduler_status once it is not 0. No callback is called on
+ * failure. */
 int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request, uint64_t *id);
 /* Ends a request with the next step; none when it has ended. */
 void gr_scheduler_cancel(struct gr_scheduler *s, uint64_t id);
@@ -142,5 +144,43 @@ struct gr_request_view {
 };
 /* Stores at most n of them, in any order; returns how many there are. From any thread. */
 int32_t gr_scheduler_list(struct gr_scheduler *s, struct gr_request_view *view, int32_t n);
+
+/* ---- conversations: texts whose cells stay until they are closed ---- */
+
+/* A conversation belongs to its owner. A request that names it (gr_request.conversation) continues
+ * its text: the prompt follows what is there, and the answer stays. One request at a time; others
+ * fail with GR_E_INVALID, as those do that name none of the owner's. What a failed step has lost is
+ * computed again from the tokens. There are at most n_seq - n_active with cells. */
+enum gr_conversation_op {
+    GR_CONVERSATION_OPEN,  /* a new, empty one */
+    GR_CONVERSATION_FORK,  /* a new one with the same text, whose cells both share */
+    GR_CONVERSATION_CUT,   /* removes tokens [lo, hi): those behind move up, their keys turned */
+    GR_CONVERSATION_BACK,  /* removes all tokens from lo on */
+    GR_CONVERSATION_CLOSE, /* its text may be evicted from here on */
+};
+
+struct gr_conversation_result {
+    uint64_t id;     /* the new one, or the one named */
+    int32_t n_token; /* of its text now */
+    /* GR_E_INVALID: no such one, one with a request, or positions beyond its text;
+     * GR_E_UNSUPPORTED: the model's cache cannot do it (recurrent states, learned positions,
+     * windows that have dropped cells); GR_E_KV_FULL: no sequence or cell is left; GR_E_CANCELLED:
+     * the scheduler has ended. Nothing has changed then. */
+    int status;
+    const char *message; /* of a status other than 0 */
+};
+typedef void gr_conversation_fn(const struct gr_conversation_result *result, void *user);
+
+struct gr_conversation_call {
+    enum gr_conversation_op op;
+    uint64_t owner, id; /* id: not of OPEN */
+    int32_t lo, hi;
+    gr_conversation_fn *done; /* called once, in the scheduler's thread, between two steps */
+    void *user;
+};
+/* From any thread, after the call or request before it about this conversation has ended.
+ * GR_E_NOMEM_HOST, or that of gr_scheduler_submit when it accepts no more; `done` is not called
+ * then. */
+int gr_scheduler_call(struct gr_scheduler *s, const struct gr_conversation_call *call);
 
 #endif

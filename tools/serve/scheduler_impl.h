@@ -1,5 +1,5 @@
 /* The parts of the scheduler: admission.c has the requests that wait and how they begin,
- * scheduler.c the steps and what other threads call. */
+ * conversations.c those texts that stay, scheduler.c the steps and what other threads call. */
 #ifndef GR_TOOLS_SCHEDULER_IMPL_H
 #define GR_TOOLS_SCHEDULER_IMPL_H
 
@@ -18,6 +18,21 @@ struct gr_scheduler_step {
     int32_t n_row;       /* rows of logits */
 };
 
+struct gr_conversation {
+    uint64_t id, owner;
+    int32_t *token; /* [n] its text, of which the cells may lack the end */
+    int32_t n;
+    int32_t seq; /* -1: has not had one */
+    bool busy;   /* has a request */
+    struct gr_conversation *next;
+};
+
+/* A call of another thread. */
+struct gr_scheduler_call {
+    struct gr_conversation_call call;
+    struct gr_scheduler_call *next;
+};
+
 struct gr_scheduler {
     struct gr_scheduler_params p;
     struct gr_prefixes prefixes;
@@ -27,6 +42,9 @@ struct gr_scheduler {
     struct gr_text *waiting; /* lines of those that wait, by falling priority (text.h) */
     struct gr_text **active; /* [n_active] in the order they began */
     int32_t n_active;
+    struct gr_conversation *conversations; /* a list of n_conversation */
+    int32_t n_conversation;
+    uint64_t last_conversation;
     bool full; /* the last step found no cells: nothing begins before one has succeeded */
     struct gr_scheduler_step step;
     double plain_ns, token_ns; /* time of a step without prompts; of a token of a prompt */
@@ -38,6 +56,7 @@ struct gr_scheduler {
     int32_t n_live;
     struct gr_text *inbox, **inbox_end;
     int32_t n_waiting; /* the inbox counted */
+    struct gr_scheduler_call *calls, **calls_end;
     uint64_t last_id;
     bool stopping, now, cancelled; /* cancelled: some request, since the last step */
     int status;                    /* of the device, once it is lost */
@@ -51,10 +70,19 @@ void gr_scheduler_take(struct gr_scheduler *s, struct gr_text *t);
 /* Begins requests that wait, as far as sequences and cells suffice. */
 void gr_scheduler_admit(struct gr_scheduler *s);
 /* Stops the text that was submitted last of those with the lowest priority; it waits and is
- * computed again. false: it is the only one. */
+ * computed again, but none of a conversation. false: it is the only one. */
 bool gr_scheduler_preempt(struct gr_scheduler *s);
 /* Changes the number of those that wait by n, as t becomes one of them or no longer is. */
 void gr_scheduler_count(struct gr_scheduler *s, struct gr_text *t, int32_t n, int32_t n_preempted);
+
+/* Carries out a list of calls, or with a status other than 0 refuses them with that. */
+void gr_scheduler_do_calls(struct gr_scheduler *s, struct gr_scheduler_call *calls, int status);
+/* Joins a text that came in to the conversation it names; ends it where that is not possible. */
+void gr_scheduler_join(struct gr_scheduler *s, struct gr_text *t);
+/* Ends a text's part in its conversation, to which it adds what it has computed. */
+void gr_scheduler_part(struct gr_text *t);
+/* Closes all conversations. */
+void gr_scheduler_close_all(struct gr_scheduler *s);
 
 uint32_t gr_scheduler_n_free(const struct gr_scheduler *s); /* cells */
 /* Drops texts that have ended until n cells are free; false: they do not suffice. */

@@ -52,6 +52,19 @@ void gr_text_free(struct gr_text **t)
     *t = NULL;
 }
 
+int gr_text_follow(struct gr_text *t, const int32_t *token, int32_t n)
+{
+    int32_t capacity = t->capacity + n;
+    int32_t *all = realloc(t->token, (size_t)capacity * sizeof *all);
+    if (!all)
+        return GR_E_NOMEM_HOST;
+    memmove(all + n, all, (size_t)t->n * sizeof *all);
+    memcpy(all, token, (size_t)n * sizeof *all);
+    t->token = all, t->capacity = capacity;
+    t->n += n, t->n_prompt += n, t->told += n;
+    return 0;
+}
+
 int gr_text_begin(struct gr_text *t)
 {
     struct gr_sampler *s = t->request.sampler;
@@ -82,7 +95,7 @@ bool gr_text_wants(const struct gr_text *t, int32_t i)
 
 bool gr_text_is_computed(const struct gr_text *t)
 {
-    return t->request.n_predict != 0 || gr_text_tells_prompt(t);
+    return t->request.n_predict != 0 || gr_text_tells_prompt(t) || t->conversation;
 }
 
 /* ---- probabilities ---- */
@@ -202,6 +215,10 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
     struct gr_piece piece = {0};
     const char *p = "";
     size_t n = 0;
+    if (t->request.n_predict == 0) {
+        gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
+        return;
+    }
     int rc = gr_sampler_pick(t->request.sampler, logits, &piece.id);
     if (!rc)
         rc = gr_sampler_accept(t->request.sampler, piece.id);

@@ -7,6 +7,7 @@
 #include "scheduler.h"
 
 struct gr_detok;
+struct gr_conversation;
 
 struct gr_text {
     uint64_t id;
@@ -17,6 +18,7 @@ struct gr_text {
     int32_t seq;      /* -1: waits */
     int32_t n_cached; /* of the prompt, -1 before it began */
     int32_t told;     /* token of the prompt whose probability is passed on next; n_prompt: none */
+    struct gr_conversation *conversation; /* NULL: none */
     atomic_bool cancelled;
     bool begun, ended;
     enum gr_finish end;
@@ -32,6 +34,8 @@ struct gr_text {
 /* Copies a request. Returns a status; the request's objects belong to the text after success. */
 int gr_text_new(struct gr_text **out, const struct gr_model *model, const struct gr_request *r);
 void gr_text_free(struct gr_text **t);
+/* Puts token [n] before the prompt of a text that has not begun; GR_E_NOMEM_HOST. */
+int gr_text_follow(struct gr_text *t, const int32_t *token, int32_t n);
 /* Lets the sampler look at the prompt, once. Returns a status. */
 int gr_text_begin(struct gr_text *t);
 /* Returns whether probabilities of the prompt are still to be passed on. */
@@ -40,7 +44,7 @@ bool gr_text_tells_prompt(const struct gr_text *t);
 int32_t gr_text_may_share(const struct gr_text *t);
 /* Returns whether logits of the i-th token are wanted. */
 bool gr_text_wants(const struct gr_text *t, int32_t i);
-/* Returns whether logits of the prompt, or an answer, are wanted at all. */
+/* Returns whether anything has to be computed at all. */
 bool gr_text_is_computed(const struct gr_text *t);
 /* Passes the probability of the next token of the prompt on, by the logits of the one before. */
 void gr_text_prompt(struct gr_text *t, int32_t n_vocab, const float *logits);

@@ -1,0 +1,180 @@
+/* Conversations: texts whose cells stay. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpurun.h"
+#include "scheduler_impl.h"
+
+/* ---- the list ---- */
+
+/* Returns the place of an owner's conversation, or where the list ends. */
+static struct gr_conversation **place_of(struct gr_scheduler *s, uint64_t owner, uint64_t id)
+{
+    struct gr_conversation **at = &s->conversations;
+    while (*at && ((*at)->id != id || (*at)->owner != owner))
+        at = &(*at)->next;
+    return at;
+}
+
+/* Adds a conversation with a copy of the tokens. */
+static int add(struct gr_scheduler *s, uint64_t owner, const int32_t *token, int32_t n,
+               struct gr_conversation **out)
+{
+    struct gr_conversation *c = calloc(1, sizeof *c);
+    int32_t *copy = c ? malloc((size_t)(n + 1) * sizeof *copy) : NULL;
+    *out = NULL;
+    if (!copy) {
+        free(c);
+        return GR_E_NOMEM_HOST;
+    }
+    if (n)
+        memcpy(copy, token, (size_t)n * sizeof *copy);
+    *c = (struct gr_conversation){.id = ++s->last_conversation,
+                                  .owner = owner,
+                                  .token = copy,
+                                  .n = n,
+                                  .seq = -1,
+                                  .next = s->conversations};
+    s->conversations = *out = c;
+    s->n_conversation++;
+    return 0;
+}
+
+/* Removes a conversation; its cells can be used by others. */
+static void close_at(struct gr_scheduler *s, struct gr_conversation **at)
+{
+    struct gr_conversation *c = *at;
+    if (c->seq >= 0)
+        gr_prefixes_leave(&s->prefixes, c->seq);
+    *at = c->next;
+    s->n_conversation--;
+    free(c->token);
+    free(c);
+}
+
+void gr_scheduler_close_all(struct gr_scheduler *s)
+{
+    while (s->conversations)
+        close_at(s, &s->conversations);
+}
+
+/* ---- calls ---- */
+
+static int open_new(struct gr_scheduler *s, uint64_t owner, const struct gr_conversation *from,
+                    struct gr_conversation **out, const char **why)
+{
+    *why = "no sequence is left for a conversation: close one";
+    *out = NULL;
+    if (s->n_conversation >= s->p.n_seq - s->p.n_active)
+        return GR_E_KV_FULL;
+    *why = gr_status_text(GR_E_NOMEM_HOST);
+    return add(s, owner, from ? from->token : NULL, from ? from->n : 0, out);
+}
+
+/* Makes a conversation with the text of another one, whose cells both share. */
+static int fork_of(struct gr_scheduler *s, struct gr_conversation *c, struct gr_conversation **out,
+                   const char **why)
+{
+    struct gr_prefixes *p = &s->prefixes;
+    int rc = open_new(s, c->owner, c, out, why);
+    int32_t n = c->seq < 0 ? 0 : p->seq[c->seq].n;
+    if (rc || !n)
+        return rc;
+    (*out)->seq = gr_prefixes_take(p, c->owner, c->seq, n);
+    if ((*out)->seq >= 0 && p->seq[(*out)->seq].n == n)
+        return 0;
+    *why = (*out)->seq < 0 ? "no sequence is left" : gr_error_message();
+    rc = (*out)->seq < 0 ? GR_E_KV_FULL : GR_E_UNSUPPORTED;
+    close_at(s, place_of(s, c->owner, (*out)->id));
+    *out = NULL;
+    return rc;
+}
+
+/* Removes tokens [lo, hi) of a conversation's text. */
+static int cut(struct gr_scheduler *s, struct gr_conversation *c, int32_t lo, int32_t hi,
+               const char **why)
+{
+    *why = "positions beyond the text of the conversation";
+    if (lo < 0 || lo > hi || hi > c->n)
+        return GR_E_INVALID;
+    int rc = 0;
+    if (lo < hi && c->seq >= 0 && lo < s->prefixes.seq[c->seq].n)
+        rc = gr_prefixes_cut(&s->prefixes, c->seq, lo, hi);
+    *why = gr_error_message();
+    if (rc)
+        return rc;
+    memmove(c->token + lo, c->token + hi, (size_t)(c->n - hi) * sizeof *c->token);
+    c->n -= hi - lo;
+    return 0;
+}
+
+/* Carries a call out. */
+static void carry_out(struct gr_scheduler *s, const struct gr_conversation_call *call,
+                      struct gr_conversation_result *r)
+{
+    struct gr_conversation **at = place_of(s, call->owner, call->id), *c = *at, *other = NULL;
+    if (call->op == GR_CONVERSATION_OPEN) {
+        r->status = open_new(s, call->owner, NULL, &other, &r->message);
+    } else if (!c || c->busy) {
+        r->status = GR_E_INVALID;
+        r->message = c ? "the conversation has a request" : "there is no such conversation";
+    } else if (call->op == GR_CONVERSATION_FORK) {
+        r->status = fork_of(s, c, &other, &r->message);
+    } else if (call->op == GR_CONVERSATION_CLOSE) {
+        close_at(s, at);
+        return;
+    } else {
+        int32_t hi = call->op == GR_CONVERSATION_BACK ? c->n : call->hi;
+        r->status = cut(s, c, call->lo, hi, &r->message);
+    }
+    c = other ? other : c;
+    r->id = other ? other->id : r->id;
+    r->n_token = c ? c->n : 0;
+}
+
+void gr_scheduler_do_calls(struct gr_scheduler *s, struct gr_scheduler_call *calls, int status)
+{
+    while (calls) {
+        struct gr_scheduler_call *c = calls;
+        struct gr_conversation_result r = {.id = c->call.id, .status = status};
+        calls = c->next;
+        r.message = gr_status_text(status);
+        if (!status)
+            carry_out(s, &c->call, &r);
+        if (!r.status)
+            r.message = NULL;
+        if (c->call.done)
+            c->call.done(&r, c->call.user);
+        free(c);
+    }
+}
+
+/* ---- requests ---- */
+
+void gr_scheduler_join(struct gr_scheduler *s, struct gr_text *t)
+{
+    struct gr_conversation *c = *place_of(s, t->request.owner, t->request.conversation);
+    if (!c || c->busy) {
+        gr_text_end(t, GR_FINISH_FAILED, GR_E_INVALID,
+                    c ? "the conversation has a request" : "there is no such conversation");
+    } else if (t->n > s->p.n_ctx - c->n) {
+        gr_text_end(t, GR_FINISH_FAILED, GR_E_TOO_LARGE,
+                    "the prompt does not fit the context behind the conversation's text");
+    } else if (gr_text_follow(t, c->token, c->n)) {
+        gr_text_end(t, GR_FINISH_FAILED, GR_E_NOMEM_HOST, gr_status_text(GR_E_NOMEM_HOST));
+    } else {
+        c->busy = true;
+        t->conversation = c;
+    }
+}
+
+void gr_scheduler_part(struct gr_text *t)
+{
+    struct gr_conversation *c = t->conversation;
+    c->busy = false;
+    if (t->seq < 0)
+        return;
+    free(c->token);
+    c->token = t->token, c->n = t->n, c->seq = t->seq;
+    t->token = NULL;
+}
