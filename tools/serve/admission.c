@@ -122,7 +122,7 @@ static bool follows(const struct gr_scheduler *s, const struct gr_text *t)
         return false;
     for (int32_t i = 0; i < s->n_active; i++) {
         const struct gr_text *a = s->active[i];
-        if (a->request.owner == t->request.owner && n < a->n_prompt &&
+        if (a->request.owner == t->request.owner && a->request.extend_n <= 1 && n < a->n_prompt &&
             gr_scheduler_n_done(s, a) <= n && a->token[n] == t->token[n] &&
             !memcmp(a->token, t->token, (size_t)n * sizeof *t->token))
             return true;
@@ -204,7 +204,10 @@ static void start(struct gr_scheduler *s, struct gr_text *t)
     gr_scheduler_take(s, t);
     gr_scheduler_count(s, t, -1, 0);
     s->active[s->n_active++] = t;
-    int rc = gr_text_begin(t);
+    t->n_past = gr_scheduler_n_done(s, t), t->merged = 0;
+    int rc = gr_scheduler_can_extend(s, t);
+    if (!rc)
+        rc = gr_text_begin(t);
     if (rc)
         gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
     else if (!gr_text_is_computed(t))
@@ -239,6 +242,8 @@ static bool begin(struct gr_scheduler *s, struct gr_text *t)
     t->seq = gr_prefixes_take(&s->prefixes, t->request.owner, from, length);
     if (t->seq < 0)
         return false;
+    if (t->request.extend_n > 1)
+        gr_prefixes_hide(&s->prefixes, t->seq);
     gr_scheduler_make_room(s, wanted);
     if (restored)
         gr_prefixes_restore(&s->prefixes, t->seq, t->token, gr_text_may_share(t));

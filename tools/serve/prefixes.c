@@ -148,6 +148,11 @@ int gr_prefixes_reserve(struct gr_prefixes *p, int32_t seq, int32_t n)
     return 0;
 }
 
+void gr_prefixes_hide(struct gr_prefixes *p, int32_t seq)
+{
+    p->seq[seq].plain = -1;
+}
+
 void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n)
 {
     struct gr_prefix *q = &p->seq[seq];
@@ -174,7 +179,7 @@ void gr_prefixes_leave(struct gr_prefixes *p, int32_t seq)
     struct gr_prefix *q = &p->seq[seq];
     q->busy = false;
     q->used = ++p->clock;
-    if (truncate_at(p, seq, q->plain) || !q->n)
+    if (truncate_at(p, seq, q->plain > 0 ? q->plain : 0) || !q->n)
         gr_prefixes_drop(p, seq);
 }
 

@@ -49,6 +49,8 @@ int32_t gr_prefixes_held(const struct gr_prefixes *p, int32_t seq, int32_t n);
  * the cache cannot share them; the sequence used longest ago is dropped when none is empty. Returns
  * its id, -1: all are busy. */
 int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, int32_t from, int32_t n);
+/* Keeps an empty busy sequence from being shared: its positions will not be those of its tokens. */
+void gr_prefixes_hide(struct gr_prefixes *p, int32_t seq);
 /* Restores as much of token [n] as the disk has, into an empty busy sequence that as many cells
  * are free for as the file has tokens; none of it where that fails. */
 void gr_prefixes_restore(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n);

@@ -44,7 +44,9 @@ int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request
     struct gr_text *t;
     if (request->n_prompt < 1 || request->n_prompt > s->p.n_ctx || !request->sampler ||
         request->n_probs < 0 || request->n_probs > GR_MAX_PROBS ||
-        (request->prompt_piece && request->conversation))
+        (request->extend_n > 1 &&
+         (request->extend_w < 1 || request->extend_w % request->extend_n)) ||
+        (request->conversation && (request->prompt_piece || request->extend_n > 1)))
         return GR_E_INVALID;
     int rc = gr_text_new(&t, s->p.model, request);
     if (rc)
@@ -227,19 +229,27 @@ static int32_t n_pending(const struct gr_scheduler *s, const struct gr_text *t)
     return t->n - gr_scheduler_n_done(s, t);
 }
 
+/* Adds the next n tokens of a text to the step, or some of them. */
 static void add_tokens(struct gr_scheduler *s, struct gr_text *t, int32_t n)
 {
     struct gr_scheduler_step *step = &s->step;
     int32_t done = gr_scheduler_n_done(s, t);
-    if (gr_prefixes_reserve(&s->prefixes, t->seq, n)) {
-        gr_text_end(t, GR_FINISH_FAILED, GR_E_NOMEM_HOST, gr_status_text(GR_E_NOMEM_HOST));
+    int rc = gr_prefixes_reserve(&s->prefixes, t->seq, n);
+    if (rc) {
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_status_text(rc));
+        return;
+    }
+    rc = gr_scheduler_extend(s, t, &n);
+    if (rc) {
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
         return;
     }
     for (int32_t i = 0; i < n; i++) {
         int32_t at = step->n++;
         step->token[at] = t->token[done + i];
-        step->pos[at] = done + i;
+        step->pos[at] = t->n_past + i;
         step->seq[at] = t->seq;
+        step->index[at] = done + i;
         step->logits[at] = gr_text_wants(t, done + i);
         step->of[at] = t;
         step->n_row += step->logits[at];
@@ -363,14 +373,16 @@ static void measure(struct gr_scheduler *s, int64_t ns)
 static void advance(struct gr_scheduler *s)
 {
     struct gr_scheduler_step *step = &s->step;
-    for (int32_t i = 0; i < step->n; i++)
+    for (int32_t i = 0; i < step->n; i++) {
         gr_prefixes_add(&s->prefixes, step->seq[i], &step->token[i], 1);
+        step->of[i]->n_past++;
+    }
     for (int32_t i = 0; i < step->n; i++) {
         struct gr_text *t = step->of[i];
         if (!step->logits[i] || t->ended)
             continue;
         const float *logits = gr_logits(s->p.session, i);
-        if (step->pos[i] + 1 < t->n_prompt) {
+        if (step->index[i] + 1 < t->n_prompt) {
             gr_text_prompt(t, s->n_vocab, logits);
             continue;
         }
@@ -469,12 +481,13 @@ static bool allocate(struct gr_scheduler *s)
     step->token = malloc(n * sizeof *step->token);
     step->pos = malloc(n * sizeof *step->pos);
     step->seq = malloc(n * sizeof *step->seq);
+    step->index = malloc(n * sizeof *step->index);
     step->logits = malloc(n);
     step->of = malloc(n * sizeof *step->of);
     s->active = malloc((size_t)s->p.n_active * sizeof *s->active);
     s->live = malloc((size_t)(s->p.n_queue + s->p.n_active) * sizeof *s->live);
-    return step->token && step->pos && step->seq && step->logits && step->of && s->active &&
-           s->live;
+    return step->token && step->pos && step->seq && step->index && step->logits && step->of &&
+           s->active && s->live;
 }
 
 int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params *params)
@@ -520,6 +533,7 @@ void gr_scheduler_free(struct gr_scheduler **s)
     free((*s)->step.token);
     free((*s)->step.pos);
     free((*s)->step.seq);
+    free((*s)->step.index);
     free((*s)->step.logits);
     free((*s)->step.of);
     free((*s)->active);

@@ -82,11 +82,15 @@ struct gr_request {
     struct gr_sampler *sampler;
     struct gr_grammar_state *grammar; /* NULL: none */
     struct gr_stop *stop;             /* NULL: none */
-    bool special;                     /* names of control tokens are part of the text */
-    int32_t n_probs;                  /* likely tokens listed for each token; 0: no probabilities */
-    int32_t priority;                 /* larger: first */
-    uint64_t owner;                   /* prefixes are shared within an owner, who has a fair part */
-    uint64_t conversation;            /* whose text the prompt follows; 0: none */
+    /* Self-Extend: once a window of extend_w positions is there, each extend_n of them become one,
+     * so that texts longer than those of the training are read; no cells are shared then. Others
+     * than multiples of extend_n, and models that cannot do it, fail. extend_n <= 1: off. */
+    int32_t extend_n, extend_w;
+    bool special;              /* names of control tokens are part of the text */
+    int32_t n_probs;           /* likely tokens listed for each token; 0: no probabilities */
+    int32_t priority;          /* larger: first */
+    uint64_t owner;            /* prefixes are shared within an owner, who has a fair part */
+    uint64_t conversation;     /* whose text the prompt follows; 0: none */
     gr_piece_fn *prompt_piece; /* NULL: none; receives each token of the prompt but the first, with
                                   its probability and no text; the whole prompt is computed then */
     gr_piece_fn *piece;
@@ -102,9 +106,9 @@ void gr_scheduler_free(struct gr_scheduler **s);
 
 /* Queues a request; sampler, grammar and stop belong to the scheduler after success. *id: for
  * gr_scheduler_cancel. GR_E_INVALID: prompt empty or too long, n_probs out of range,
- * or prompt_piece with a conversation; GR_E_TOO_LARGE: the queue is full; GR_E_CANCELLED:
- * gr_scheduler_stop; that of gr_scheduler_status once it is not 0. No callback is called on
- * failure. */
+ * Self-Extend's factors, or prompt_piece or Self-Extend with a conversation; GR_E_TOO_LARGE: the
+ * queue is full; GR_E_CANCELLED: gr_scheduler_stop; that of gr_scheduler_status once it is not 0.
+ * No callback is called on failure. */
 int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request, uint64_t *id);
 /* Ends a request with the next step; none when it has ended. */
 void gr_scheduler_cancel(struct gr_scheduler *s, uint64_t id);

@@ -1,5 +1,6 @@
 /* The parts of the scheduler: admission.c has the requests that wait and how they begin,
- * conversations.c those texts that stay, scheduler.c the steps and what other threads call. */
+ * conversations.c those texts that stay, extend.c Self-Extend, scheduler.c the steps and what other
+ * threads call. */
 #ifndef GR_TOOLS_SCHEDULER_IMPL_H
 #define GR_TOOLS_SCHEDULER_IMPL_H
 
@@ -12,6 +13,7 @@
 /* Tokens of the next step; token i is the next one of text `of[i]`. */
 struct gr_scheduler_step {
     int32_t *token, *pos, *seq;
+    int32_t *index; /* in the text */
     int8_t *logits;
     struct gr_text **of;
     int32_t n, n_prompt; /* n_prompt of them belong to prompts */
@@ -83,6 +85,12 @@ void gr_scheduler_join(struct gr_scheduler *s, struct gr_text *t);
 void gr_scheduler_part(struct gr_text *t);
 /* Closes all conversations. */
 void gr_scheduler_close_all(struct gr_scheduler *s);
+
+/* Returns a status: the model cannot do the text's Self-Extend, or its factors do not fit. */
+int gr_scheduler_can_extend(const struct gr_scheduler *s, const struct gr_text *t);
+/* Merges the windows of a text that are full, if it has Self-Extend, and limits *most to the tokens
+ * before the next time. */
+int gr_scheduler_extend(struct gr_scheduler *s, struct gr_text *t, int32_t *most);
 
 uint32_t gr_scheduler_n_free(const struct gr_scheduler *s); /* cells */
 /* Drops texts that have ended until n cells are free; false: they do not suffice. */

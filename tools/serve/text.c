@@ -85,6 +85,8 @@ bool gr_text_tells_prompt(const struct gr_text *t)
 
 int32_t gr_text_may_share(const struct gr_text *t)
 {
+    if (t->request.extend_n > 1)
+        return 0;
     return gr_text_tells_prompt(t) ? t->told - 1 : t->n - 1;
 }
 

@@ -17,6 +17,8 @@ struct gr_text {
     int32_t n, capacity, n_prompt;
     int32_t seq;      /* -1: waits */
     int32_t n_cached; /* of the prompt, -1 before it began */
+    int32_t n_past;   /* position of the next token in the cache */
+    int32_t merged;   /* Self-Extend: first position of the next window */
     int32_t told;     /* token of the prompt whose probability is passed on next; n_prompt: none */
     struct gr_conversation *conversation; /* NULL: none */
     atomic_bool cancelled;
