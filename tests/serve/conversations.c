@@ -210,6 +210,25 @@ Test(conversations, cells_stay)
     run(&w);
     cr_expect_eq(next.result.n_cached, 100);
     cr_expect_eq(next.result.n_prompt, 103);
+    make_client(&w, &next, &rng, 100);
+    submit_to(&w, &next, id);
+    run(&w); /* it has more than 200 of the 512 cells */
+    make_client(&w, &client[1], &rng, 350);
+    make_client(&w, &client[2], &rng, 280);
+    client[2].n_predict = 100, client[2].seed = ENDLESS;
+    for (int i = 1; i < 3; i++) {
+        submit(&w, &client[i]);
+        run(&w);
+    }
+    cr_expect_eq(client[1].result.end, GR_FINISH_FAILED);
+    cr_expect_eq(client[1].result.status, GR_E_KV_FULL);
+    cr_expect_eq(client[2].result.end, GR_FINISH_LENGTH);
+    cr_expect(client[2].n > 0 && client[2].n < 40, "%d tokens", client[2].n);
+    cr_expect_eq(call(&w, GR_CONVERSATION_BACK, id, 5, 0).n_token, 5);
+    client[1].n_result = 0;
+    submit(&w, &client[1]);
+    run(&w);
+    check_alone(&w, &client[1], "as cells are left");
     close_world(&w);
 }
 

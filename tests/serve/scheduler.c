@@ -334,7 +334,15 @@ static void *run_thread(void *w)
 struct submitter {
     struct world *w;
     int first;
+    int n_done; /* calls, in the scheduler's thread */
 };
+
+static void on_call(const struct gr_conversation_result *r, void *user)
+{
+    (void)r;
+    ++*(int *)user;
+}
+
 static void *submit_thread(void *user)
 {
     struct submitter *s = user;
@@ -342,6 +350,12 @@ static void *submit_thread(void *user)
         submit(s->w, &client[i]);
         if (i % 3 == 2)
             gr_scheduler_cancel(s->w->scheduler, client[i].id);
+        struct gr_request_view view[MOST_REQUEST];
+        cr_expect_leq(gr_scheduler_list(s->w->scheduler, view, MOST_REQUEST), MOST_REQUEST);
+        cr_expect_eq(gr_scheduler_status(s->w->scheduler), 0);
+        struct gr_conversation_call call = {
+            .op = GR_CONVERSATION_OPEN, .done = on_call, .user = &s->n_done};
+        cr_expect_eq(gr_scheduler_call(s->w->scheduler, &call), 0);
     }
     return NULL;
 }
@@ -356,13 +370,15 @@ Test(scheduler, requests_come_from_threads)
         make_client(&w, &client[i], &rng, 20);
     cr_assert_eq(pthread_create(&runner, NULL, run_thread, &w), 0);
     for (int i = 0; i < 4; i++) {
-        s[i] = (struct submitter){&w, 8 * i};
+        s[i] = (struct submitter){&w, 8 * i, 0};
         cr_assert_eq(pthread_create(&t[i], NULL, submit_thread, &s[i]), 0);
     }
     for (int i = 0; i < 4; i++)
         pthread_join(t[i], NULL);
     gr_scheduler_stop(w.scheduler, false);
     pthread_join(runner, NULL);
+    for (int i = 0; i < 4; i++)
+        cr_expect_eq(s[i].n_done, 8);
     for (int i = 0; i < 32; i++) {
         cr_expect_eq(client[i].n_result, 1);
         if (client[i].result.end != GR_FINISH_CANCELLED)

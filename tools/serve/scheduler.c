@@ -2,6 +2,7 @@
 #include "scheduler.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -312,10 +313,17 @@ static int32_t find_cells(struct gr_scheduler *s)
     }
 }
 
-static void end_active(struct gr_scheduler *s, enum gr_finish end, int status, const char *message)
+/* No cell is left for those that run: an answer ends, a prompt fails. */
+static void end_full(struct gr_scheduler *s)
 {
-    for (int32_t i = 0; i < s->n_active; i++)
-        gr_text_end(s->active[i], end, status, message);
+    for (int32_t i = 0; i < s->n_active; i++) {
+        struct gr_text *t = s->active[i];
+        if (t->n > t->n_prompt)
+            gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
+        else
+            gr_text_end(t, GR_FINISH_FAILED, GR_E_KV_FULL,
+                        "the prompt does not fit the cells that conversations leave");
+    }
 }
 
 /* The device, or a rank, is lost: nothing can be computed any more, and no request is accepted. */
@@ -336,18 +344,18 @@ static void lose(struct gr_scheduler *s, int rc, const char *message)
 static void fail(struct gr_scheduler *s, int rc)
 {
     char message[1024];
-    const char *text = gr_error_message();
-    size_t n = strlen(text) < sizeof message ? strlen(text) : sizeof message - 1;
-    memcpy(message, text, n);
-    message[n] = 0;
+    snprintf(message, sizeof message, "%s", gr_error_message());
     s->full = rc == GR_E_KV_FULL;
-    if (s->full && (gr_prefixes_evict(&s->prefixes, -1) || gr_scheduler_preempt(s)))
+    if (s->full) {
+        if (!gr_prefixes_evict(&s->prefixes, -1) && !gr_scheduler_preempt(s))
+            end_full(s);
         return;
-    end_active(s, s->full ? GR_FINISH_LENGTH : GR_FINISH_FAILED, rc, message);
+    }
     for (int32_t i = 0; i < s->n_active; i++) {
-        int32_t seq = s->active[i]->seq;
-        gr_prefixes_drop(&s->prefixes, seq);
-        s->prefixes.seq[seq].busy = true; /* until the sweep */
+        struct gr_text *t = s->active[i];
+        gr_text_end(t, GR_FINISH_FAILED, rc, message);
+        gr_prefixes_drop(&s->prefixes, t->seq);
+        s->prefixes.seq[t->seq].busy = true; /* until the sweep */
     }
     if (rc == GR_E_DEVICE || rc == GR_E_PEER_LOST)
         lose(s, rc, message);
@@ -398,7 +406,7 @@ static void run_step(struct gr_scheduler *s)
     int64_t start = gr_serve_now();
     fill(s, find_cells(s));
     if (!step->n) {
-        end_active(s, GR_FINISH_LENGTH, 0, NULL); /* one request, and no cell is left */
+        end_full(s);
         return;
     }
     struct gr_batch batch = {.n_tok = step->n,
