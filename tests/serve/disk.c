@@ -88,6 +88,11 @@ Test(disk, logits_are_the_same)
         int32_t file = 0;
         make_client(&w, c, &rng, 260);
         float *logits = save_text(&w, disk, s, c, 250);
+        gr_kv_clear(s);
+        cr_assert_eq(gr_disk_find(disk, 3, c->prompt, 255, &file), 250);
+        cr_expect_eq(gr_disk_load(disk, file, 0), 0); /* while it is written */
+        decode(s, c->prompt + 250, 1);
+        cr_expect(!memcmp(gr_logits(s, -1), logits, (size_t)w.n_vocab * sizeof *logits));
         gr_disk_close(&disk);
         disk = open_disk(&w, other, dir, PLENTY);
         cr_expect_eq(gr_disk_find(disk, 4, c->prompt, 255, &file), 0); /* of another owner */
@@ -216,6 +221,7 @@ Test(disk, the_oldest_go_first)
         make_client(&w, &client[i], &rng, 60);
         free(save_text(&w, disk, s, &client[i], 50));
     }
+    gr_disk_wait(disk);
     uint64_t bytes = gr_disk_stats(disk).bytes;
     gr_kv_clear(s);
     cr_assert_eq(gr_disk_find(disk, 3, client[0].prompt, 50, &file), 50);
@@ -232,6 +238,7 @@ Test(disk, the_oldest_go_first)
     gr_disk_close(&disk);
     disk = open_disk(&w, s, dir, PLENTY);
     free(save_text(&w, disk, s, &client[4], 55));
+    gr_disk_wait(disk);
     cr_expect_eq(gr_disk_stats(disk).n_file, 4);
     cr_expect_eq(n_files(dir), 4);
     gr_disk_close(&disk);
@@ -264,10 +271,12 @@ Test(disk, writing_fails)
     signal(SIGXFSZ, SIG_IGN);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &few), 0);
     free(save_text(&w, disk, s, &client[0], 50));
+    gr_disk_wait(disk);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &all), 0);
     cr_expect_eq(gr_disk_stats(disk).n_saved, 0);
     cr_expect_eq(n_files(dir), 0);
     free(save_text(&w, disk, s, &client[0], 50));
+    gr_disk_wait(disk);
     cr_expect_eq(gr_disk_stats(disk).n_saved, 1);
     cr_expect_eq(n_files(dir), 1);
     gr_disk_close(&disk);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <nettle/sha2.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,18 @@ struct file {
     struct timespec used;
     int32_t *token; /* [n]; NULL: of another model */
     int32_t n;
+    bool pending; /* being written, as one file at a time is */
+};
+
+/* What the thread of a folder writes: one file at a time. */
+struct job {
+    enum { NO_JOB, WRITING, WRITTEN } stage;
+    struct head head;
+    char name[N_NAME];
+    const int32_t *token; /* of the file in the list */
+    void *state;          /* of gr_state_save */
+    int rc;
+    char message[512];
 };
 
 struct gr_disk {
@@ -48,6 +61,14 @@ struct gr_disk {
     struct file *file; /* [n_file] */
     int32_t n_file, capacity;
     struct gr_disk_stats stats;
+
+    pthread_t thread;
+    bool started; /* the thread */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* Under the lock: */
+    struct job job;
+    bool ends; /* the thread is to end */
 };
 
 /* ---- sums ---- */
@@ -260,6 +281,8 @@ int gr_disk_open(struct gr_disk **out, const char *dir, uint64_t most_bytes,
     if (!s)
         return GR_E_NOMEM_HOST;
     *s = (struct gr_disk){.dir = -1, .most_bytes = most_bytes, .session = session, .whole = whole};
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
     s->path = strdup(dir);
     int rc = s->path ? gr_output_folder(dir) : GR_E_NOMEM_HOST;
     if (!rc) {
@@ -274,26 +297,6 @@ int gr_disk_open(struct gr_disk **out, const char *dir, uint64_t most_bytes,
         trim(s, 0);
     *out = s;
     return rc;
-}
-
-void gr_disk_close(struct gr_disk **disk)
-{
-    struct gr_disk *s = *disk;
-    if (!s)
-        return;
-    for (int32_t i = 0; i < s->n_file; i++)
-        free(s->file[i].token);
-    if (s->dir >= 0)
-        close(s->dir);
-    free(s->file);
-    free(s->path);
-    free(s);
-    *disk = NULL;
-}
-
-struct gr_disk_stats gr_disk_stats(const struct gr_disk *disk)
-{
-    return disk->stats;
 }
 
 /* ---- use ---- */
@@ -343,11 +346,26 @@ static int read_state(const struct gr_disk *s, const struct file *f, void **data
     return rc;
 }
 
+/* Waits for a file that is being written. Returns where it is then, -1: it could not be. */
+static int32_t wait_for(struct gr_disk *s, int32_t file)
+{
+    char name[N_NAME];
+    memcpy(name, s->file[file].name, N_NAME);
+    gr_disk_wait(s);
+    for (int32_t i = 0; i < s->n_file; i++) {
+        if (!strcmp(s->file[i].name, name))
+            return i;
+    }
+    return -1;
+}
+
 int gr_disk_load(struct gr_disk *disk, int32_t file, int32_t seq)
 {
     void *data = NULL;
     size_t n;
     const char *why = "too short";
+    if (disk->file[file].pending && (file = wait_for(disk, file)) < 0)
+        return GR_E_IO;
     int rc = read_state(disk, &disk->file[file], &data, &n);
     if (!rc) {
         rc = gr_state_load(disk->session, seq, data, n, NULL, NULL);
@@ -364,6 +382,8 @@ int gr_disk_load(struct gr_disk *disk, int32_t file, int32_t seq)
     disk->stats.n_loaded += !rc;
     return rc;
 }
+
+/* ---- the thread that writes ---- */
 
 static int write_file(struct gr_disk *s, const struct head *h, const int32_t *token,
                       const void *state, const char *name)
@@ -386,6 +406,99 @@ static int write_file(struct gr_disk *s, const struct head *h, const int32_t *to
     return rc;
 }
 
+static void *write_files(void *user)
+{
+    struct gr_disk *s = user;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (s->job.stage != WRITING && !s->ends)
+            pthread_cond_wait(&s->changed, &s->lock);
+        if (s->job.stage != WRITING)
+            break;
+        struct job *j = &s->job;
+        pthread_mutex_unlock(&s->lock);
+        int rc = write_file(s, &j->head, j->token, j->state, j->name);
+        pthread_mutex_lock(&s->lock);
+        snprintf(j->message, sizeof j->message, "%s", rc ? gr_error_message() : "");
+        j->rc = rc, j->stage = WRITTEN;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static void say_failed(struct gr_disk *s, const char *why)
+{
+    if (!s->failed)
+        gr_say_warning("%s: no prefix can be saved: %s", s->path, why);
+    s->failed = true;
+}
+
+/* Removes files whose text is a beginning of a file's, and not all of it. */
+static void drop_beginnings(struct gr_disk *s, const struct file *of)
+{
+    const struct file all = *of;
+    for (int32_t i = s->n_file - 1; i >= 0 && !s->whole; i--) {
+        const struct file *f = &s->file[i];
+        if (f->token && f->n < all.n && common(f, all.owner, all.token, all.n) == f->n)
+            drop(s, i);
+    }
+}
+
+/* Takes note of a file that was written, if there is one; waits for it. */
+static void collect(struct gr_disk *s, bool waits)
+{
+    struct job j;
+    pthread_mutex_lock(&s->lock);
+    while (waits && s->job.stage == WRITING)
+        pthread_cond_wait(&s->changed, &s->lock);
+    j = s->job;
+    if (j.stage == WRITTEN)
+        s->job.stage = NO_JOB;
+    pthread_mutex_unlock(&s->lock);
+    if (j.stage != WRITTEN)
+        return;
+    int32_t i = 0;
+    while (!s->file[i].pending)
+        i++;
+    gr_state_free(j.state);
+    s->file[i].pending = false;
+    if (j.rc) {
+        forget(s, i);
+        say_failed(s, j.message);
+    } else {
+        s->stats.n_saved++;
+        drop_beginnings(s, &s->file[i]);
+    }
+}
+
+void gr_disk_wait(struct gr_disk *disk)
+{
+    collect(disk, true);
+}
+
+struct gr_disk_stats gr_disk_stats(struct gr_disk *disk)
+{
+    collect(disk, false);
+    return disk->stats;
+}
+
+/* Hands a state to the thread, which writes nothing. GR_E_NOMEM_HOST: there can be none. */
+static int hand_over(struct gr_disk *s, const struct head *h, const int32_t *token, void *state)
+{
+    if (!s->started && pthread_create(&s->thread, NULL, write_files, s))
+        return GR_E_NOMEM_HOST;
+    s->started = true;
+    pthread_mutex_lock(&s->lock);
+    s->job = (struct job){.stage = WRITING, .head = *h, .token = token, .state = state};
+    name_of(h, s->job.name);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
+/* ---- saving ---- */
+
 /* Returns whether a file has the text already, which counts as a use of it. */
 static bool is_there(struct gr_disk *s, uint64_t owner, const int32_t *token, int32_t n)
 {
@@ -399,37 +512,27 @@ static bool is_there(struct gr_disk *s, uint64_t owner, const int32_t *token, in
     return false;
 }
 
-/* Removes files whose text is a beginning of this one, and not all of it. */
-static void drop_beginnings(struct gr_disk *s, uint64_t owner, const int32_t *token, int32_t n)
+/* Saves a state with its text; the state is the thread's after success. */
+static int save(struct gr_disk *s, const struct head *h, const int32_t *token, void *state)
 {
-    for (int32_t i = s->n_file - 1; i >= 0 && !s->whole; i--) {
-        const struct file *f = &s->file[i];
-        if (f->token && f->n < n && common(f, owner, token, n) == f->n)
-            drop(s, i);
-    }
-}
-
-/* Saves a state with its text. */
-static int save(struct gr_disk *s, struct head *h, const int32_t *token, const void *state)
-{
-    struct file f = {.owner = h->owner, .n = (int32_t)h->n_token};
+    struct file f = {.owner = h->owner, .n = (int32_t)h->n_token, .pending = true};
     f.bytes = sizeof *h + h->n_token * sizeof *token + h->n_state;
     if (f.bytes > s->most_bytes)
-        return 0;
+        return GR_E_TOO_LARGE;
     name_of(h, f.name);
     trim(s, f.bytes);
     f.token = malloc(h->n_token * sizeof *token);
-    int rc = f.token ? write_file(s, h, token, state, f.name) : GR_E_NOMEM_HOST;
-    if (!rc)
-        rc = add(s, &f);
+    int rc = f.token ? add(s, &f) : GR_E_NOMEM_HOST;
     if (rc) {
         free(f.token);
         return rc;
     }
     memcpy(f.token, token, h->n_token * sizeof *token);
-    touch(s, s->n_file - 1);
-    s->stats.n_saved++;
-    return 0;
+    clock_gettime(CLOCK_REALTIME, &s->file[s->n_file - 1].used);
+    rc = hand_over(s, h, f.token, state);
+    if (rc)
+        forget(s, s->n_file - 1);
+    return rc;
 }
 
 void gr_disk_save(struct gr_disk *disk, int32_t seq, uint64_t owner, const int32_t *token,
@@ -437,17 +540,43 @@ void gr_disk_save(struct gr_disk *disk, int32_t seq, uint64_t owner, const int32
 {
     void *state = NULL;
     size_t n_state = 0;
+    gr_disk_wait(disk);
     if (n < 1 || is_there(disk, owner, token, n))
         return;
     struct head h = head_of(disk, owner, token, n);
     int rc = gr_state_save(disk->session, seq, NULL, 0, &state, &n_state);
+    if (rc) {
+        say_failed(disk, gr_error_message());
+        return;
+    }
     h.n_state = n_state;
-    if (!rc)
-        rc = save(disk, &h, token, state);
-    gr_state_free(state);
-    if (rc && !disk->failed)
-        gr_say_warning("%s: no prefix can be saved: %s", disk->path, gr_error_message());
-    else if (!rc)
-        drop_beginnings(disk, owner, token, n);
-    disk->failed |= rc != 0;
+    rc = save(disk, &h, token, state);
+    if (rc)
+        gr_state_free(state);
+    if (rc && rc != GR_E_TOO_LARGE)
+        say_failed(disk, gr_status_text(rc));
+}
+
+void gr_disk_close(struct gr_disk **disk)
+{
+    struct gr_disk *s = *disk;
+    if (!s)
+        return;
+    gr_disk_wait(s);
+    pthread_mutex_lock(&s->lock);
+    s->ends = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    if (s->started)
+        pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    for (int32_t i = 0; i < s->n_file; i++)
+        free(s->file[i].token);
+    if (s->dir >= 0)
+        close(s->dir);
+    free(s->file);
+    free(s->path);
+    free(s);
+    *disk = NULL;
 }

@@ -31,15 +31,19 @@ int32_t gr_disk_length(const struct gr_disk *disk, int32_t file);
  * (GR_E_CORRUPT); else GR_E_IO, or as gr_state_load. */
 int gr_disk_load(struct gr_disk *disk, int32_t file, int32_t seq);
 /* Saves a sequence with its text, unless a file has it already; one that has a beginning of it is
- * removed. Failures are said once, as a warning. */
+ * removed. A thread writes one file while the session goes on; the next one waits for it. Failures
+ * are said once, as a warning. */
 void gr_disk_save(struct gr_disk *disk, int32_t seq, uint64_t owner, const int32_t *token,
                   int32_t n);
+
+/* Waits until what was saved is in its file. */
+void gr_disk_wait(struct gr_disk *disk);
 
 struct gr_disk_stats {
     int32_t n_file; /* of this model */
     uint64_t bytes; /* of all */
     int64_t n_saved, n_loaded, n_damaged;
 };
-struct gr_disk_stats gr_disk_stats(const struct gr_disk *disk);
+struct gr_disk_stats gr_disk_stats(struct gr_disk *disk);
 
 #endif
