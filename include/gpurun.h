@@ -458,6 +458,12 @@ GR_API int32_t gr_kv_seq_pos_min(const struct gr_session *s, int32_t seq);
 GR_API int32_t gr_kv_seq_pos_max(const struct gr_session *s, int32_t seq);
 /* Number of used cells. */
 GR_API uint32_t gr_kv_used(const struct gr_session *s);
+/* Cells of a sequence: all, those that other sequences share, those whose K waits to be rotated. Of
+ * the layers without a window, where there are such. */
+struct gr_kv_count {
+    uint32_t n_cell, n_shared, n_shift;
+};
+GR_API struct gr_kv_count gr_kv_seq_count(const struct gr_session *s, int32_t seq);
 /* Prints a map of the cells. */
 GR_API void gr_kv_dump(const struct gr_session *s, FILE *out);
 

@@ -113,6 +113,19 @@ uint32_t gr_kv_used(const struct gr_session *s)
     return gr_cache_used(&s->cache);
 }
 
+struct gr_kv_count gr_kv_seq_count(const struct gr_session *s, int32_t seq)
+{
+    const struct gr_cache *cache = &s->cache;
+    const struct gr_kv *kv = gr_cache_has_positions(cache, GR_CACHE_FULL) ? cache->kv[GR_CACHE_FULL]
+                             : gr_cache_has_positions(cache, GR_CACHE_SWA) ? cache->kv[GR_CACHE_SWA]
+                                                                           : NULL;
+    int32_t lo, hi;
+    if (!kv || seq < 0 || (uint32_t)seq >= cache->n_seq_max)
+        return (struct gr_kv_count){0};
+    return (struct gr_kv_count){gr_kv_seq_cells(kv, seq), gr_kv_seq_shared(kv, seq),
+                                gr_kv_seq_shifts(kv, seq, &lo, &hi)};
+}
+
 void gr_kv_dump(const struct gr_session *s, FILE *out)
 {
     gr_cache_print(&s->cache, out);

@@ -258,6 +258,22 @@ uint32_t gr_kv_seq_shared(const struct gr_kv *kv, int32_t seq)
     return n;
 }
 
+uint32_t gr_kv_seq_shifts(const struct gr_kv *kv, int32_t seq, int32_t *lo, int32_t *hi)
+{
+    const struct gr_kv_seq *q = &kv->seq[seq];
+    uint32_t n = 0;
+    *lo = *hi = 0;
+    for (uint32_t i = 0; i < q->n; i++) {
+        int32_t d = kv->delta[gr_kv_items(q)[i]];
+        if (!d)
+            continue;
+        *lo = n ? GR_MIN(*lo, d) : d;
+        *hi = n ? GR_MAX(*hi, d) : d;
+        n++;
+    }
+    return n;
+}
+
 bool gr_kv_seq_same(const struct gr_kv *kv, int32_t a, int32_t b)
 {
     uint32_t n = gr_kv_seq_cells(kv, a);

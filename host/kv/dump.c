@@ -57,16 +57,8 @@ static void print_map(const struct gr_kv *kv, const struct gr_kv_pool *pool, FIL
 static void print_seq(const struct gr_kv *kv, int32_t s, FILE *out)
 {
     const struct gr_kv_seq *q = &kv->seq[s];
-    uint32_t shifted = 0;
-    int32_t lo = 0, hi = 0;
-    for (uint32_t i = 0; i < q->n; i++) {
-        int32_t d = kv->delta[gr_kv_items(q)[i]];
-        if (!d)
-            continue;
-        lo = shifted ? GR_MIN(lo, d) : d;
-        hi = shifted ? GR_MAX(hi, d) : d;
-        shifted++;
-    }
+    int32_t lo, hi;
+    uint32_t shifted = gr_kv_seq_shifts(kv, s, &lo, &hi);
     fprintf(out, "%10d  %8u cells (%u shared), positions %d to %d\n", s, q->n,
             gr_kv_seq_shared(kv, s), gr_kv_cells_pos_min(kv, s), gr_kv_cells_pos_max(kv, s));
     if (shifted)

@@ -76,6 +76,8 @@ int32_t gr_kv_cells_pos_end(const struct gr_kv *kv, int32_t seq);
 /* Number of cells of a sequence; number of those that other sequences see too. */
 uint32_t gr_kv_seq_cells(const struct gr_kv *kv, int32_t seq);
 uint32_t gr_kv_seq_shared(const struct gr_kv *kv, int32_t seq);
+/* Number of cells of a sequence whose K waits for a shift, by *lo to *hi. */
+uint32_t gr_kv_seq_shifts(const struct gr_kv *kv, int32_t seq, int32_t *lo, int32_t *hi);
 /* Returns whether two sequences have the same cells. */
 bool gr_kv_seq_same(const struct gr_kv *kv, int32_t a, int32_t b);
 /* Returns whether two sequences have the same cells or copies of each other's. */

@@ -18,7 +18,7 @@
 /* Content of the cache by the documentation of gpurun.h. */
 struct model {
     struct {
-        int32_t tok, pos;
+        int32_t tok, pos, at; /* at: position at the last decode, to which K is rotated */
         unsigned seqs; /* a bit each */
     } t[MOST];
     int n;
@@ -73,6 +73,8 @@ static void decode(struct fixture *f, int seq, int n)
     cr_assert_eq(
         gr_decode(f->s, &(struct gr_batch){.n_tok = n, .token = tok, .pos = pos, .seq = seqs}), 0,
         "%s", gr_error());
+    for (int i = 0; i < f->m.n; i++)
+        f->m.t[i].at = f->m.t[i].pos;
 }
 
 static void remove_some(struct fixture *f, int seq, int32_t p0, int32_t p1)
@@ -158,6 +160,22 @@ static void put_together(struct fixture *f, int seq)
     }
 }
 
+static void compare_counts(const struct fixture *f)
+{
+    for (int seq = 0; seq < N_SEQ; seq++) {
+        struct gr_kv_count got = gr_kv_seq_count(f->s, seq), want = {0};
+        for (int i = 0; i < f->m.n; i++) {
+            bool has = f->m.t[i].seqs >> seq & 1;
+            want.n_cell += has;
+            want.n_shared += has && f->m.t[i].seqs != 1u << seq;
+            want.n_shift += has && f->m.t[i].pos != f->m.t[i].at;
+        }
+        cr_assert_eq(got.n_cell, want.n_cell);
+        cr_assert_eq(got.n_shared, want.n_shared);
+        cr_assert_eq(got.n_shift, want.n_shift);
+    }
+}
+
 static double difference(struct fixture *f, int seq)
 {
     put_together(f, seq);
@@ -184,6 +202,7 @@ static void run(struct gr_model *m, uint64_t seed)
     for (int k = 0; k < 100; k++) {
         operate(&f);
         cr_assert_eq(gr_kv_used(f.s), (uint32_t)f.m.n);
+        compare_counts(&f);
         int seq = below(&f, N_SEQ);
         if (k % 4 || f.m.n + 2 > MOST)
             continue;

@@ -225,6 +225,43 @@ Test(admission, requests_are_listed)
     close_world(&w);
 }
 
+/* Two requests with 90 common tokens of 100, then one sequence that is left idle. */
+Test(admission, cells_are_shown)
+{
+    struct world w = open_world(tiny_model(false), 2, 1024);
+    struct gr_rng rng = gr_rng_new(26);
+    struct gr_sequence_view view[8];
+    make_client(&w, &client[0], &rng, 100);
+    client[0].n_predict = 40, client[0].seed = ENDLESS;
+    client[1] = client[0];
+    client[1].prompt[90] = (client[0].prompt[90] + 1) % w.n_vocab;
+    submit(&w, &client[0]);
+    cr_expect_eq(gr_scheduler_look(w.scheduler, view, 8), 0);
+    steps(&w, 3);
+    submit(&w, &client[1]);
+    steps(&w, 2);
+    cr_expect_eq(gr_scheduler_look(w.scheduler, view, 8), w.p.n_seq);
+    cr_expect_eq(view[0].cells.n_shared, 0);
+    steps(&w, 1);
+    cr_expect_eq(gr_scheduler_look(w.scheduler, view, 1), w.p.n_seq);
+    steps(&w, 1);
+    cr_expect_eq(gr_scheduler_look(w.scheduler, view, 8), w.p.n_seq);
+    for (int i = 0; i < 2; i++) {
+        cr_expect(view[i].busy);
+        cr_expect_eq(view[i].cells.n_shared, 90);
+        cr_expect_geq(view[i].cells.n_cell, 100);
+    }
+    struct gr_scheduler_stats stats = gr_scheduler_stats(w.scheduler);
+    cr_expect_eq(view[0].cells.n_cell + view[1].cells.n_cell - 90, stats.n_used);
+    cr_expect(stats.last.n_answer == 2 && !stats.last.n_prompt && stats.last.ns > 0);
+    run(&w);
+    gr_scheduler_look(w.scheduler, view, 8);
+    steps(&w, 1);
+    gr_scheduler_look(w.scheduler, view, 8);
+    cr_expect(!view[0].busy && !view[1].busy && view[0].cells.n_cell == 139);
+    close_world(&w);
+}
+
 /* ---- probabilities of a prompt ---- */
 
 static void submit_told(const struct world *w, struct client *c)

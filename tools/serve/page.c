@@ -47,7 +47,6 @@ void gr_page(struct gr_exchange *x, void *user)
     gr_exchange_add_header(x, "ETag", tag);
     gr_exchange_add_header(x, "Cache-Control", "no-cache");
     gr_exchange_add_header(x, "Content-Security-Policy", policy);
-    gr_exchange_add_header(x, "X-Content-Type-Options", "nosniff");
     gr_exchange_add_header(x, "Referrer-Policy", "no-referrer");
     if (known && strstr(known, tag)) {
         gr_exchange_answer(x, 304, NULL, NULL, 0);

@@ -1,4 +1,5 @@
 /* Every route. */
+#include "page.h"
 #include "server.h"
 #include "tools/cli/flags.h"
 
@@ -13,6 +14,9 @@ size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]
         {false, {"GET", "/models/*", gr_serve_model_by_id, false}},
         {false, {"GET", "/version", gr_serve_version, false}},
         {!o->props, {"GET", "/props", gr_serve_props, false}},
+        {!o->slots, {"GET", "/slots", gr_serve_slots, false}},
+        {!o->slots, {"GET", "/cache", gr_serve_cache, false}},
+        {!o->webui, {"GET", "/", gr_page, true}},
         {!o->metrics, {"GET", "/metrics", gr_serve_metrics, false}},
         {false, {"POST", "/tokenize", gr_serve_tokenize, false}},
         {false, {"POST", "/detokenize", gr_serve_detokenize, false}},

@@ -126,6 +126,18 @@ int32_t gr_scheduler_list(struct gr_scheduler *s, struct gr_request_view *view, 
     return n_live;
 }
 
+int32_t gr_scheduler_look(struct gr_scheduler *s, struct gr_sequence_view *view, int32_t n)
+{
+    pthread_mutex_lock(&s->lock);
+    int32_t n_seq = s->looked ? s->p.n_seq : 0;
+    for (int32_t i = 0; i < n_seq && i < n; i++)
+        view[i] = s->sequence[i];
+    s->look = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    return n_seq;
+}
+
 /* ---- the scheduler's thread: texts ---- */
 
 /* Frees a text that has ended and is in no list. */
@@ -374,6 +386,9 @@ static void measure(struct gr_scheduler *s, int64_t ns)
         s->token_ns = mean(s->token_ns, ((double)ns - s->plain_ns) / s->step.n_prompt);
     pthread_mutex_lock(&s->lock);
     s->stats.n_step++, s->stats.step_ns += ns;
+    s->stats.last.n_prompt = s->step.n_prompt;
+    s->stats.last.n_answer = s->step.n - s->step.n_prompt;
+    s->stats.last.ns = ns;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -444,6 +459,11 @@ static void publish(struct gr_scheduler *s)
         t->view.n_cached = t->n_cached;
         t->view.n_generated = t->n - t->n_prompt;
     }
+    for (int32_t i = 0; s->look && i < s->p.n_seq; i++)
+        s->sequence[i] =
+            (struct gr_sequence_view){s->prefixes.seq[i].busy, gr_kv_seq_count(s->p.session, i)};
+    s->looked |= s->look;
+    s->look = false;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -467,9 +487,9 @@ bool gr_scheduler_step(struct gr_scheduler *s)
 static bool wait_for_work(struct gr_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->inbox && !s->calls && !s->stopping)
+    while (!s->inbox && !s->calls && !s->look && !s->stopping)
         pthread_cond_wait(&s->wake, &s->lock);
-    bool more = s->inbox || s->calls;
+    bool more = s->inbox || s->calls || s->look;
     pthread_mutex_unlock(&s->lock);
     return more;
 }
@@ -494,8 +514,9 @@ static bool allocate(struct gr_scheduler *s)
     step->of = malloc(n * sizeof *step->of);
     s->active = malloc((size_t)s->p.n_active * sizeof *s->active);
     s->live = malloc((size_t)(s->p.n_queue + s->p.n_active) * sizeof *s->live);
+    s->sequence = malloc((size_t)s->p.n_seq * sizeof *s->sequence);
     return step->token && step->pos && step->seq && step->index && step->logits && step->of &&
-           s->active && s->live;
+           s->active && s->live && s->sequence;
 }
 
 int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params *params)
@@ -546,6 +567,7 @@ void gr_scheduler_free(struct gr_scheduler **s)
     free((*s)->step.of);
     free((*s)->active);
     free((*s)->live);
+    free((*s)->sequence);
     free(*s);
     *s = NULL;
 }

@@ -11,11 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct gr_model;
-struct gr_session;
-struct gr_sampler;
-struct gr_grammar_state;
-struct gr_stop;
+#include "gpurun.h"
+
 struct gr_scheduler;
 
 struct gr_scheduler_params {
@@ -130,6 +127,10 @@ struct gr_scheduler_stats {
     int32_t n_active, n_waiting;
     uint32_t n_cell, n_used;                 /* cells in all; used, by texts that have ended too */
     int64_t n_step, step_ns;                 /* steps, and their time */
+    struct {                                 /* the last step: tokens of prompts, of answers */
+        int32_t n_prompt, n_answer;
+        int64_t ns;
+    } last;
     int64_t n_prompt, n_cached, n_generated; /* tokens; n_cached were not computed */
     int64_t n_request, n_cancelled, n_failed, n_preempted;
     int32_t n_file;                         /* of cache_dir, for this model */
@@ -148,6 +149,15 @@ struct gr_request_view {
 };
 /* Stores at most n of them, in any order; returns how many there are. From any thread. */
 int32_t gr_scheduler_list(struct gr_scheduler *s, struct gr_request_view *view, int32_t n);
+
+/* A sequence of the session. */
+struct gr_sequence_view {
+    bool busy; /* belongs to a text that goes on */
+    struct gr_kv_count cells;
+};
+/* Stores at most n sequences, by their ids, as they were when this was last called, and asks for
+ * them anew; returns how many there are, 0 for the first time. From any thread. */
+int32_t gr_scheduler_look(struct gr_scheduler *s, struct gr_sequence_view *view, int32_t n);
 
 /* ---- conversations: texts whose cells stay until they are closed ---- */
 

@@ -63,6 +63,8 @@ struct gr_scheduler {
     bool stopping, now, cancelled; /* cancelled: some request, since the last step */
     int status;                    /* of the device, once it is lost */
     struct gr_scheduler_stats stats;
+    struct gr_sequence_view *sequence; /* [n_seq] for gr_scheduler_look */
+    bool looked, look;                 /* sequence is filled in; is to be filled in anew */
 };
 
 /* Adds a text to those that wait. */

@@ -64,6 +64,7 @@ json_t *gr_read_object(struct gr_exchange *x);
 
 gr_handler_fn gr_serve_health, gr_serve_models, gr_serve_model_by_id, gr_serve_props,
     gr_serve_version;                                                          /* status.c */
+gr_handler_fn gr_serve_slots, gr_serve_cache;                                  /* work.c */
 gr_handler_fn gr_serve_metrics;                                                /* metrics.c */
 gr_handler_fn gr_serve_tokenize, gr_serve_detokenize, gr_serve_apply_template; /* tokens.c */
 gr_handler_fn gr_serve_completions;                                            /* completions.c */
