@@ -209,8 +209,8 @@ void gr_serve_chat(struct gr_exchange *x, void *user)
     read_probs(&g->ask, &f);
     struct gr_talk *t = gr_talk_new(g, &f, add_call);
     if (t) {
-        gr_conversation_add_all(&t->conversation, &f, "messages");
-        gr_conversation_set_tools(&t->conversation, &f, "tools");
+        gr_messages_add_all(&t->messages, &f, "messages");
+        gr_messages_set_tools(&t->messages, &f, "tools");
     }
     gr_talk_start(g, &f);
 }

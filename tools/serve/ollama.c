@@ -164,10 +164,10 @@ void gr_serve_ollama_chat(struct gr_exchange *x, void *user)
         return;
     struct gr_talk *t = g->own;
     if (t) {
-        struct gr_conversation *c = &t->conversation;
-        gr_conversation_add_all(c, &f, "messages");
-        gr_conversation_set_tools(c, &f, "tools");
-        const json_t *last = json_array_get(c->messages, json_array_size(c->messages) - 1);
+        struct gr_messages *c = &t->messages;
+        gr_messages_add_all(c, &f, "messages");
+        gr_messages_set_tools(c, &f, "tools");
+        const json_t *last = json_array_get(c->list, json_array_size(c->list) - 1);
         const char *role = json_string_value(json_object_get(last, "role"));
         c->goes_on = role && !strcmp(role, "assistant") &&
                      json_string_length(json_object_get(last, "content"));
@@ -175,13 +175,13 @@ void gr_serve_ollama_chat(struct gr_exchange *x, void *user)
     gr_talk_start(g, &f);
 }
 
-static void add_message(struct gr_conversation *c, struct gr_fields *f, const char *role,
+static void add_message(struct gr_messages *c, struct gr_fields *f, const char *role,
                         const char *name)
 {
     const char *text = gr_field_text(f, name);
     json_t *m = json_pack("{s:s, s:s}", "role", role, "content", text ? text : "");
     if (text)
-        gr_conversation_add(c, f, m, name);
+        gr_messages_add(c, f, m, name);
     json_decref(m);
 }
 
@@ -205,10 +205,10 @@ void gr_serve_ollama_generate(struct gr_exchange *x, void *user)
         return;
     }
     if (t) {
-        add_message(&t->conversation, &f, "system", "system");
-        add_message(&t->conversation, &f, "user", "prompt");
+        add_message(&t->messages, &f, "system", "system");
+        add_message(&t->messages, &f, "user", "prompt");
     }
-    if (t && !t->conversation.messages)
+    if (t && !t->messages.list)
         gr_field_wrong(&f, "prompt", "prompt: a text is expected");
     gr_talk_start(g, &f);
 }

@@ -231,15 +231,15 @@ static json_t *message_of(const json_t *item)
     return NULL;
 }
 
-static void add_text(struct gr_conversation *c, struct gr_fields *f, const char *role,
+static void add_text(struct gr_messages *c, struct gr_fields *f, const char *role,
                      const json_t *text, const char *name)
 {
     json_t *m = json_pack("{s:s, s:O}", "role", role, "content", text);
-    gr_conversation_add(c, f, m, name);
+    gr_messages_add(c, f, m, name);
     json_decref(m);
 }
 
-static void read_input(struct gr_conversation *c, struct gr_fields *f)
+static void read_input(struct gr_messages *c, struct gr_fields *f)
 {
     const json_t *input = gr_field(f, "input"), *item;
     size_t i;
@@ -254,7 +254,7 @@ static void read_input(struct gr_conversation *c, struct gr_fields *f)
         const char *type = json_string_value(json_object_get(item, "type"));
         json_t *m = message_of(item);
         if (m)
-            gr_conversation_add(c, f, m, "input");
+            gr_messages_add(c, f, m, "input");
         else if (strcmp(type ? type : "", "reasoning") != 0)
             gr_field_wrong(f, "input",
                            "input[%zu]: items of type message, function_call and "
@@ -313,8 +313,8 @@ void gr_serve_responses(struct gr_exchange *x, void *user)
                        "responses are not kept: the input has to hold the whole conversation");
     struct gr_talk *t = gr_talk_new(g, &f, add_call);
     if (t) {
-        read_input(&t->conversation, &f);
-        gr_conversation_set_tools(&t->conversation, &f, "chat_tools");
+        read_input(&t->messages, &f);
+        gr_messages_set_tools(&t->messages, &f, "chat_tools");
     }
     gr_talk_start(g, &f);
 }

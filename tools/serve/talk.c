@@ -25,7 +25,7 @@ void gr_talk_free(struct gr_generation *g)
     gr_reading_free(g);
     if (!t)
         return;
-    gr_conversation_drop(&t->conversation);
+    gr_messages_drop(&t->messages);
     free(t->prompt);
     free(t);
 }
@@ -36,7 +36,7 @@ void gr_talk_free(struct gr_generation *g)
 static void force(struct gr_generation *g, struct gr_fields *f, const char *name)
 {
     struct gr_talk *t = g->own;
-    char *tools = t->conversation.tools ? json_dumps(t->conversation.tools, 0) : NULL;
+    char *tools = t->messages.tools ? json_dumps(t->messages.tools, 0) : NULL;
     if (!tools) {
         gr_field_wrong(f, "tool_choice", "tool_choice: there are no tools");
         return;
@@ -61,8 +61,8 @@ static void read_choice(struct gr_generation *g, struct gr_fields *f)
     const char *name = json_string_value(json_object_get(function ? function : v, "name"));
     (void)gr_field_bool(f, "parallel_tool_calls", true);
     if (word && !strcmp(word, "none")) {
-        json_decref(t->conversation.tools);
-        t->conversation.tools = NULL;
+        json_decref(t->messages.tools);
+        t->messages.tools = NULL;
     } else if (name) {
         force(g, f, name);
     } else if (word && !strcmp(word, "required")) {
@@ -71,7 +71,7 @@ static void read_choice(struct gr_generation *g, struct gr_fields *f)
         gr_field_wrong(f, "tool_choice",
                        "tool_choice: none, auto, required, or an object with "
                        "function.name is expected");
-    } else if (t->conversation.tools && g->ask.grammar) {
+    } else if (t->messages.tools && g->ask.grammar) {
         gr_field_wrong(f, "tool_choice",
                        "a grammar leaves no room for tool calls: tool_choice none or required says "
                        "which is meant");
@@ -145,7 +145,7 @@ static void add_prompt(struct gr_generation *g, struct gr_fields *f)
     struct gr_prompt prompt, whole;
     int32_t *ids = NULL;
     size_t n = 0;
-    gr_conversation_render(&t->conversation, g->server, f, &prompt);
+    gr_messages_render(&t->messages, g->server, f, &prompt);
     if (!f->wrong && !keep_text(t, &prompt, g->ask.grammar != NULL))
         gr_field_wrong(f, "", "out of memory");
     if (!f->wrong) {
@@ -164,10 +164,10 @@ void gr_talk_start(struct gr_generation *g, struct gr_fields *f)
 {
     struct gr_talk *t = g->own;
     if (t) {
-        struct gr_conversation *c = &t->conversation;
+        struct gr_messages *c = &t->messages;
         read_choice(g, f);
         read_reasoning(t, f, g->server->options);
-        gr_conversation_read_template(c, f);
+        gr_messages_read_template(c, f);
         c->quiet = g->ask.grammar != NULL;
     }
     if (t && !f->wrong)
@@ -178,11 +178,11 @@ void gr_talk_start(struct gr_generation *g, struct gr_fields *f)
 void gr_talk_prepare(struct gr_generation *g, struct gr_fields *f)
 {
     struct gr_talk *t = g->own;
-    bool plain = t->reasoning == GR_REASONING_INLINE && !t->conversation.tools;
+    bool plain = t->reasoning == GR_REASONING_INLINE && !t->messages.tools;
     struct gr_reading_params p = {.format = plain ? NULL : g->server->format,
                                   .prompt = t->prompt,
                                   .n_prompt = t->n_prompt,
-                                  .tools = t->conversation.tools,
+                                  .tools = t->messages.tools,
                                   .reasoning = t->reasoning,
                                   .call = t->call};
     g->special = p.format && strcmp(p.format, "plain") != 0;

@@ -3,22 +3,22 @@
 #ifndef GR_TOOLS_TALK_H
 #define GR_TOOLS_TALK_H
 
-#include "conversation.h"
 #include "generation.h"
+#include "messages.h"
 #include "reading.h"
 
 /* A generation's `own`. */
 struct gr_talk {
-    struct gr_conversation conversation;
+    struct gr_messages messages;
     char *prompt; /* [n_prompt], rendered */
     size_t n_prompt;
     enum gr_reasoning reasoning;
     gr_call_fn *call; /* writes a complete tool call */
 };
 
-/* Begins a conversation. NULL: no memory, which f says. */
+/* Begins the messages. NULL: no memory, which f says. */
 struct gr_talk *gr_talk_new(struct gr_generation *g, struct gr_fields *f, gr_call_fn *call);
-/* Reads the fields about tools, reasoning and the template, renders the conversation, and starts
+/* Reads the fields about tools, reasoning and the template, renders the messages, and starts
  * the texts. */
 void gr_talk_start(struct gr_generation *g, struct gr_fields *f);
 

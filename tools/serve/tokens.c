@@ -1,5 +1,5 @@
 /* Texts and tokens, and the prompts that the chat template makes. */
-#include "conversation.h"
+#include "messages.h"
 #include "server.h"
 #include "writer.h"
 
@@ -130,15 +130,15 @@ void gr_serve_apply_template(struct gr_exchange *x, void *user)
     const struct gr_server *server = user;
     json_t *body = gr_read_object(x);
     struct gr_fields f = {.object = body};
-    struct gr_conversation c = {0};
+    struct gr_messages c = {0};
     struct gr_prompt prompt;
     if (!body)
         return;
-    gr_conversation_read(&c, &f);
-    gr_conversation_render(&c, server, &f, &prompt);
+    gr_messages_read(&c, &f);
+    gr_messages_render(&c, server, &f, &prompt);
     if (!gr_fields_refuse(&f, x))
         gr_answer_json(x, 200, json_pack("{s:o}", "prompt", gr_json_text(prompt.text, prompt.n)));
     gr_prompt_free(&prompt);
-    gr_conversation_drop(&c);
+    gr_messages_drop(&c);
     json_decref(body);
 }

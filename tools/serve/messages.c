@@ -1,5 +1,5 @@
-/* Conversations. */
-#include "conversation.h"
+/* Messages of a request. */
+#include "messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,8 +78,8 @@ static bool read_calls(json_t *message)
     return true;
 }
 
-void gr_conversation_add(struct gr_conversation *c, struct gr_fields *f, const json_t *message,
-                         const char *name)
+void gr_messages_add(struct gr_messages *c, struct gr_fields *f, const json_t *message,
+                     const char *name)
 {
     char field[80];
     const char *role = json_string_value(json_object_get(message, "role"));
@@ -99,14 +99,14 @@ void gr_conversation_add(struct gr_conversation *c, struct gr_fields *f, const j
     } else {
         if (!strcmp(role, "developer") && json_object_set_new(copy, "role", json_string("system")))
             no_memory(f);
-        c->messages = c->messages ? c->messages : json_array();
-        if (json_array_append(c->messages, copy))
+        c->list = c->list ? c->list : json_array();
+        if (json_array_append(c->list, copy))
             no_memory(f);
     }
     json_decref(copy);
 }
 
-void gr_conversation_add_all(struct gr_conversation *c, struct gr_fields *f, const char *name)
+void gr_messages_add_all(struct gr_messages *c, struct gr_fields *f, const char *name)
 {
     const json_t *list = gr_field_list(f, name), *message;
     char field[64];
@@ -115,13 +115,13 @@ void gr_conversation_add_all(struct gr_conversation *c, struct gr_fields *f, con
     {
         snprintf(field, sizeof field, "%s[%zu]", name, i);
         if (!f->wrong)
-            gr_conversation_add(c, f, message, field);
+            gr_messages_add(c, f, message, field);
     }
     if (!json_array_size(list))
         gr_field_wrong(f, name, "%s: a list of at least one message is expected", name);
 }
 
-void gr_conversation_set_tools(struct gr_conversation *c, struct gr_fields *f, const char *name)
+void gr_messages_set_tools(struct gr_messages *c, struct gr_fields *f, const char *name)
 {
     const json_t *list = gr_field_list(f, name), *tool;
     size_t i;
@@ -144,7 +144,7 @@ static bool may_set(const char *name)
            (n < 7 || strcmp(name + n - 7, "_tokens") != 0);
 }
 
-void gr_conversation_read_template(struct gr_conversation *c, struct gr_fields *f)
+void gr_messages_read_template(struct gr_messages *c, struct gr_fields *f)
 {
     const char *name = "chat_template_kwargs";
     c->kwargs = (json_t *)(uintptr_t)gr_field_object(f, name); /* which jansson iterates over */
@@ -158,18 +158,18 @@ void gr_conversation_read_template(struct gr_conversation *c, struct gr_fields *
     c->generation = gr_field_bool(f, "add_generation_prompt", true);
 }
 
-void gr_conversation_read(struct gr_conversation *c, struct gr_fields *f)
+void gr_messages_read(struct gr_messages *c, struct gr_fields *f)
 {
-    gr_conversation_add_all(c, f, "messages");
-    gr_conversation_set_tools(c, f, "tools");
-    gr_conversation_read_template(c, f);
+    gr_messages_add_all(c, f, "messages");
+    gr_messages_set_tools(c, f, "tools");
+    gr_messages_read_template(c, f);
 }
 
-void gr_conversation_drop(struct gr_conversation *c)
+void gr_messages_drop(struct gr_messages *c)
 {
-    json_decref(c->messages);
+    json_decref(c->list);
     json_decref(c->tools);
-    *c = (struct gr_conversation){0};
+    *c = (struct gr_messages){0};
 }
 
 /* ---- the template ---- */
@@ -193,9 +193,9 @@ static void write_arguments(json_t *message)
 }
 
 /* Returns the messages written in one of the ways (NULL: no memory); *same: as they were. */
-static json_t *write_messages(const struct gr_conversation *c, int way, bool *same)
+static json_t *write_messages(const struct gr_messages *c, int way, bool *same)
 {
-    json_t *all = json_deep_copy(c->messages), *message;
+    json_t *all = json_deep_copy(c->list), *message;
     size_t i;
     json_array_foreach(all, i, message)
     {
@@ -204,7 +204,7 @@ static json_t *write_messages(const struct gr_conversation *c, int way, bool *sa
         if (way & TEXT_ARGUMENTS)
             write_arguments(message);
     }
-    *same = way && json_equal(all, c->messages);
+    *same = way && json_equal(all, c->list);
     return all;
 }
 
@@ -218,7 +218,7 @@ static bool set_token(json_t *context, const char *name, const struct gr_model *
 
 /* Returns the template's variables, without the messages: those of the command line, of the
  * request, and what neither can replace. NULL: no memory. */
-static json_t *make_context(const struct gr_conversation *c, const struct gr_server *s)
+static json_t *make_context(const struct gr_messages *c, const struct gr_server *s)
 {
     const struct gr_options *o = s->options;
     const char *text = o->chat_template_kwargs;
@@ -246,10 +246,10 @@ static json_t *make_context(const struct gr_conversation *c, const struct gr_ser
 }
 
 /* Cuts the prompt at the end of the last message's text. */
-static void cut(const struct gr_conversation *c, struct gr_fields *f, struct gr_prompt *prompt)
+static void cut(const struct gr_messages *c, struct gr_fields *f, struct gr_prompt *prompt)
 {
-    size_t last = json_array_size(c->messages) - 1;
-    const json_t *text = json_object_get(json_array_get(c->messages, last), "content");
+    size_t last = json_array_size(c->list) - 1;
+    const json_t *text = json_object_get(json_array_get(c->list, last), "content");
     size_t n = json_string_length(text);
     const struct gr_text_span *span = prompt->n_input ? &prompt->input[prompt->n_input - 1] : NULL;
     const char *p = json_string_value(text);
@@ -265,8 +265,8 @@ static void cut(const struct gr_conversation *c, struct gr_fields *f, struct gr_
 }
 
 /* Renders in one of the ways. Returns a status; GR_E_TEMPLATE also when there is no such way. */
-static int render(const struct gr_conversation *c, const struct gr_server *s, json_t *context,
-                  int way, struct gr_prompt *prompt)
+static int render(const struct gr_messages *c, const struct gr_server *s, json_t *context, int way,
+                  struct gr_prompt *prompt)
 {
     bool same = false;
     json_t *messages = write_messages(c, way, &same);
@@ -283,8 +283,8 @@ static int render(const struct gr_conversation *c, const struct gr_server *s, js
     return rc;
 }
 
-void gr_conversation_render(const struct gr_conversation *c, const struct gr_server *s,
-                            struct gr_fields *f, struct gr_prompt *prompt)
+void gr_messages_render(const struct gr_messages *c, const struct gr_server *s, struct gr_fields *f,
+                        struct gr_prompt *prompt)
 {
     *prompt = (struct gr_prompt){0};
     if (!s->chat)
