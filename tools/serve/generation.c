@@ -102,16 +102,6 @@ void gr_generation_add(struct gr_generation *g, struct gr_fields *f, const int32
 
 /* ---- what the scheduler says, in its thread ---- */
 
-/* Sends what was written. */
-static void send_out(struct gr_generation *g)
-{
-    if (g->out.failed)
-        g->status = g->status ? g->status : GR_E_NOMEM_HOST;
-    else if (g->out.n && !g->gone)
-        gr_exchange_write(g->x, g->out.p, g->out.n);
-    g->out.n = 0;
-}
-
 static void cancel_all(struct gr_generation *g)
 {
     for (int32_t i = 0; i < g->n_choice; i++) {
@@ -129,6 +119,16 @@ static void set_failed(struct gr_generation *g, int status, const char *message)
     g->status = status;
     snprintf(g->message, sizeof g->message, "%s", message ? message : gr_status_text(status));
     cancel_all(g);
+}
+
+/* Sends what was written. */
+static void send_out(struct gr_generation *g)
+{
+    if (g->out.failed)
+        set_failed(g, GR_E_NOMEM_HOST, NULL);
+    else if (g->out.n && !g->gone)
+        gr_exchange_write(g->x, g->out.p, g->out.n);
+    g->out.n = 0;
 }
 
 static bool goes_on(const struct gr_generation *g)
@@ -193,8 +193,10 @@ static void finish(struct gr_generation *g)
     bool begun = g->ask.stream && g->choice[0].id;
     if (!g->gone && !g->status)
         g->form->finish(g);
-    if (g->out.failed)
+    if (g->out.failed) {
+        gr_writer_free(&g->out);
         set_failed(g, GR_E_NOMEM_HOST, NULL);
+    }
     if (!g->gone && g->status && begun)
         g->form->fail(g, g->message);
     if (g->gone || begun) {
