@@ -358,24 +358,34 @@ static void run_for_ever(const char *path, const char *dir, uint64_t seed)
     }
 }
 
+/* Runs it until there is a file, or for so many microseconds; returns these. */
+static uint32_t run_and_kill(const char *path, const char *dir, uint64_t seed, uint32_t us)
+{
+    enum { TICK = 1000 };
+    uint32_t passed = 0;
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (!pid)
+        run_for_ever(path, dir, seed);
+    for (; us ? passed < us : !n_files(dir); passed += TICK)
+        usleep(TICK);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return passed;
+}
+
 Test(disk, killed_at_any_moment)
 {
     const char *path = tiny_path("model.gguf"), *dir = tiny_path("cache");
     struct gr_rng rng = gr_rng_new(35);
-    int n_found = 0;
     tiny_write_arch("llama", path);
-    for (int k = 0; k < 50; k++) {
-        pid_t pid = fork();
-        cr_assert_geq(pid, 0);
-        if (!pid)
-            run_for_ever(path, dir, (uint64_t)k);
-        usleep(20000 + gr_rng_below(&rng, 100000));
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-    }
-    n_found = n_files(dir);
+    cr_assert_eq(gr_output_folder(dir), 0);
+    uint32_t first = run_and_kill(path, dir, 0, 0);
+    for (int k = 1; k <= 50; k++)
+        run_and_kill(path, dir, (uint64_t)k, first / 2 + gr_rng_below(&rng, 2 * first));
+    struct world w = open_stored(path, dir, 2048); /* removes what was not completed */
+    int n_found = n_files(dir);
     cr_assert_gt(n_found, 5);
-    struct world w = open_stored(path, dir, 2048);
     struct gr_scheduler_stats stats;
     for (int i = 0; i < 8; i++) { /* the beginnings that were used above */
         make_client(&w, &client[i], &rng, 100);

@@ -187,9 +187,9 @@ static bool fits(const struct gr_scheduler *s, uint32_t wanted, int32_t from, in
 static uint32_t cells_to_restore(const struct gr_scheduler *s, const struct gr_text *t,
                                  int32_t length)
 {
-    int32_t file, may = gr_text_may_share(t);
-    if (!s->disk || may < length + WORTH_RESTORING ||
-        gr_disk_find(s->disk, t->request.owner, t->token, may, &file) < length + WORTH_RESTORING)
+    int32_t file, may = gr_text_may_share(t), least = length + WORTH_RESTORING;
+    if (!s->disk || may < least || !fits(s, cells_wanted(s, t->n), -1, 0) ||
+        gr_disk_find(s->disk, t->request.owner, t->token, may, &file) < least)
         return 0;
     int32_t n = gr_disk_length(s->disk, file);
     uint32_t wanted = cells_wanted(s, n > t->n ? n : t->n);

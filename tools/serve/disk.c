@@ -253,10 +253,12 @@ static bool is_name(const char *name, const char **rest)
 
 static int read_folder(struct gr_disk *s)
 {
-    int fd = dup(s->dir), rc = 0;
+    s->dir = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = s->dir < 0 ? -1 : dup(s->dir), rc = 0;
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     const char *rest;
     if (!d) {
+        gr_say_error("%s: %s", s->path, strerror(errno));
         if (fd >= 0)
             close(fd);
         return GR_E_IO;
@@ -270,6 +272,8 @@ static int read_folder(struct gr_disk *s)
             (void)unlinkat(s->dir, e->d_name, 0);
     }
     closedir(d);
+    if (rc)
+        gr_say_error("%s: %s", s->path, gr_status_text(rc));
     return rc;
 }
 
@@ -285,11 +289,11 @@ int gr_disk_open(struct gr_disk **out, const char *dir, uint64_t most_bytes,
     pthread_cond_init(&s->changed, NULL);
     s->path = strdup(dir);
     int rc = s->path ? gr_output_folder(dir) : GR_E_NOMEM_HOST;
-    if (!rc) {
-        s->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        rc = s->dir < 0 ? GR_E_IO : model_sum(session, s->model);
-    }
     if (!rc)
+        rc = model_sum(session, s->model);
+    if (rc)
+        gr_say_error("%s: %s", dir, s->path ? gr_error_message() : gr_status_text(rc));
+    else
         rc = read_folder(s);
     if (rc)
         gr_disk_close(&s);

@@ -16,7 +16,8 @@ struct gr_disk;
 
 /* Opens a folder, made if it is missing, for states of an empty session's sequences, at most so
  * many bytes of files. `whole`: a state is used for texts that begin with all of its text only.
- * Removes damaged files and what an interrupted write left. GR_E_IO, GR_E_NOMEM_HOST. */
+ * Removes damaged files and what an interrupted write left. Returns a status, after printing
+ * the error. */
 int gr_disk_open(struct gr_disk **out, const char *dir, uint64_t most_bytes,
                  struct gr_session *session, bool whole);
 void gr_disk_close(struct gr_disk **disk);

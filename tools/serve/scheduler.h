@@ -96,7 +96,7 @@ struct gr_request {
 };
 #define GR_MAX_PROBS 20
 
-/* GR_E_NOMEM_HOST; with cache_dir as gr_disk_open. */
+/* Returns a status; prints the error about cache_dir, if it is that. */
 int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params *params);
 /* Requests that have not ended end as cancelled; texts go to cache_dir. */
 void gr_scheduler_free(struct gr_scheduler **s);
