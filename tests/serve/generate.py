@@ -84,6 +84,15 @@ def test_streams(s):
     assert alone["choices"][0]["text"] == whole["choices"][1]["text"]
 
 
+def test_stream_headers(s):
+    """Nothing between server and client keeps a stream, which each header says once."""
+    c = s.connect()
+    c.request("POST", "/completion", json.dumps({"prompt": PROMPT, "n_predict": 1, "stream": True}))
+    headers = c.getresponse().headers
+    c.close()
+    assert headers.get_all("Cache-Control") == ["no-cache"] and headers.get_all("X-Accel-Buffering") == ["no"], headers.items()
+
+
 def test_prompts(s):
     prompts = [PROMPT, "The cat", "There was a"]
     all_of = s.post("/v1/completions", {"prompt": prompts, "max_tokens": 8, "temperature": 0, "n": 2})

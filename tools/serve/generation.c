@@ -326,11 +326,8 @@ static const char *submit_message(int status)
 
 static void begin(struct gr_generation *g)
 {
-    if (g->ask.stream) {
-        gr_exchange_add_header(g->x, "Cache-Control", "no-cache");
-        gr_exchange_add_header(g->x, "X-Accel-Buffering", "no");
+    if (g->ask.stream)
         gr_exchange_stream(g->x, g->form->type, g->form->ping);
-    }
     if (g->form->begin)
         g->form->begin(g);
     if (g->ask.stream)
