@@ -3,10 +3,16 @@ import asyncio
 import http.client
 import json
 import multiprocessing
+import pathlib
 import random
+import resource
 import socket
 import statistics
+import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "tests" / "serve"))
+from served import Served  # noqa: E402
 
 WORDS = "the a little dog cat ball girl boy ran to big red house and said was happy sad with friend tree in sun play went home".split()
 COMMON = "Once upon a time there was a little girl who had a red ball and a big dog. One day they went to the park to play. "
@@ -16,6 +22,17 @@ def quantile(values, q):
     """The smallest value that a share q of them does not exceed; 0 of none."""
     values = sorted(values)
     return values[min(len(values) - 1, int(q * len(values)))] if values else 0.0
+
+
+class Server(Served):
+    """A server that has to end well, unless it was killed."""
+
+    def __exit__(self, *_):
+        killed = self.process.poll() is not None
+        super().__exit__()
+        said = [x for x in self.lines if "Sanitizer" in x or "runtime error" in x]
+        if said or (self.code and not killed):
+            raise SystemExit(f"the server ended with {self.code}: {said or self.lines[-5:]}")
 
 
 class Answer:
@@ -79,7 +96,7 @@ class Client:
 
     async def read_events(self, answer, begin, leave):
         rest = b""
-        while (size := int(await self.reader.readline(), 16)):
+        while (size := int(await self.reader.readuntil(b"\n"), 16)):
             rest += (await self.reader.readexactly(size + 2))[:-2]
             *events, rest = rest.split(b"\n\n")
             for event in events:
@@ -98,11 +115,11 @@ class Client:
         self.writer = None
 
 
-def random_request(r, most_tokens):
+def random_request(r, most_tokens, most_words):
     """A path and a body; the answer follows from the body alone."""
-    words = " ".join(r.choices(WORDS, k=r.choice((1, 4, 16, 50, 120))))
+    words = " ".join(r.choices(WORDS, k=r.choice([k for k in (1, 4, 16, 50, 120) if k <= most_words])))
     body = {"prompt": (COMMON if r.random() < 0.4 else "") + words, "temperature": r.choice((0, 0.8)), "seed": r.randrange(1 << 31),
-            "max_tokens": r.randint(1, most_tokens if r.random() < 0.9 else 3 * most_tokens), "stream": r.random() < 0.5}
+            "max_tokens": r.randint(1, most_tokens if r.random() < 0.6 else 3 * most_tokens), "stream": r.random() < 0.5}
     body |= r.choice(({}, {}, {"ignore_eos": True}, {"repeat_penalty": 1.2, "top_k": 20}, {"stop": [" she", "!"]},
                       {"grammar": 'root ::= ("yes" | "no") (" " [a-z]+){1,9}'}))
     return r.choice(("/v1/completions", "/completion")), body
@@ -168,6 +185,16 @@ class Prober:
     def __str__(self):
         return (f"p50 {quantile(self.ms, 0.5):.1f}, p99 {quantile(self.ms, 0.99):.1f}, max {max(self.ms, default=0):.1f} ms of "
                 f"{len(self.ms)}, {self.failed} failed")
+
+
+def raise_descriptors():
+    """Raises the limit of descriptors as far as the system allows; the limit before and after."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, 40000), max(hard, 40000)))
+    except (ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def open_sockets(server, n):
