@@ -105,6 +105,7 @@ case $rules in
 *tidy*)
     plant format host/kv/kv.c 1 'int gr_f( int x );\n'
     plant tidy host/kv/kv.c 1 'int gr_f(int x) { return x ? gr_f(x - 1) : 0; }\n'
+    plant tidy host/kv/kv.c 1 'int gr_f(void) {}\n' # a warning of the compiler
     plant cppcheck host/kv/kv.c 1 'int gr_f(void) { int a[2] = {0}; return a[2]; }\n'
     ;;
 *) echo "skipped: format, tidy, cppcheck (scripts/setup --dev installs them)" ;;
