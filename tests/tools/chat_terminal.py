@@ -245,6 +245,19 @@ for words, env, mark in (([], {}, b"\x1b[2mhm\x1b[0m\r\nok\r\n"), ([], {"NO_COLO
     expect(f"reasoning {words} {env}", mark in t.data, t.data)
     t.end(b"\x04")
 
+# A terminal shows what it would obey; in a pipe the bytes are exact.
+WILD = 'root ::= "a\\x1b[31mb\\x07\\rc\\u009bd\\u202ee\\u2066f\\x7f\\tg\\nö"'
+EXACT = "a\x1b[31mb\x07\rc\u009bd\u202ee\u2066f\x7f\tg\nö"
+SHOWN = "a^[[31mb^G^Mc\ufffdd\ufffde\ufffdf^?\tg\r\nö".encode()
+t = Terminal(*CHAT, "--grammar", WILD)
+t.type("x\r")
+expect("control characters are shown", SHOWN + b"\r\n" in t.data, t.data)
+t.type("/save " + path("w.json") + "\r")
+expect("control characters are in the message", saved("w.json")[1][1] == EXACT, saved("w.json"))
+t.end(b"\x04")
+out = subprocess.run([PROGRAM, *CHAT, "--grammar", WILD, "-q"], input=b"x\n", capture_output=True, timeout=LIMIT).stdout
+expect("control characters in a pipe", out == EXACT.encode() + b"\n", out)
+
 # A full context ends an answer, then a turn, and not the chat.
 t = Terminal(*CHAT, "--ignore-eos", "-c", "256")
 said = t.type("Once upon a time\r")

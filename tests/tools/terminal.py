@@ -100,6 +100,16 @@ expect("--no-progress: no bar", code == 0 and b"\x1b[K" not in data, data)
 code, data, lines = on_terminal(*RUN, "--no-display-prompt", env={})
 expect("short work shows nothing", code == 0 and (b"\x1b[K" not in data or os.getloadavg()[0] > 2), data)
 
+# What a terminal would obey is shown, in a prompt, a text, a list of tokens and a message; in a pipe the bytes are exact.
+WILD = ["-p", "x\x1b]0;y\x07", "--no-escape", "--grammar", 'root ::= "a\\x1b[31mb\\u009b"', "--temp", 0, "-t", 1, "-q"]
+code, data, lines = on_terminal(*WILD, env={"NO_COLOR": "1"})
+expect("run: control characters are shown", b"x^[]0;y^Ga^[[31mb\xef\xbf\xbd\r\n" in data and b"\x1b" not in data, data)
+expect("run: control characters in a pipe", in_pipe(*WILD, env={})[1] == "a\x1b[31mb\u009b".encode(), in_pipe(*WILD, env={}))
+code, data, lines = on_terminal("tokenize", "-p", "\x1b[31m", "--no-escape", env={})
+expect("tokenize: control characters are shown", code == 0 and b"'^[" in data and b"\x1b" not in data, data)
+code, data, lines = on_terminal("run", "-m", "/no/\x1b[31m", env={})
+expect("messages: control characters are shown", code != 0 and b"\x1b" not in data, data)
+
 # Weights that are read, and the first use of them.
 code, data, lines = on_terminal(*RUN, "--check-tensors", env={"GR_TEST_CLOCK": "100000"})
 expect("warm-up: a bar", re.search(rb"warm-up \[[#-]+\] \d+ %, about", data), data)

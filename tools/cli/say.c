@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "flags.h"
+#include "visible.h"
 
 #define ERASE "\r\033[K" /* the line of the cursor */
 
@@ -43,7 +44,9 @@ static bool share_file(void)
 void gr_say_draw(const char *line)
 {
     drawn = 1;
-    fprintf(stderr, "\r%s\033[K", line);
+    fputc('\r', stderr);
+    (void)gr_write_visible(stderr, line, strlen(line)); /* names of files may be within */
+    fputs("\033[K", stderr);
 }
 
 void gr_say_erase(void)
@@ -83,7 +86,8 @@ static void put_line(enum gr_log_level level, const char *line)
     if (gr_say_shows(level)) {
         flockfile(stderr);
         gr_say_break();
-        fprintf(stderr, "%s\n", line);
+        (void)gr_write_visible(stderr, line, strlen(line));
+        fputc('\n', stderr);
         funlockfile(stderr);
     }
     if (log_file && !log_lost)
@@ -273,10 +277,19 @@ void gr_out(const char *p, size_t n)
     if (out_gone)
         return;
     gr_say_erase();
-    if (fwrite(p, 1, n, stdout) != n || fflush(stdout))
+    if (!gr_write_visible(stdout, p, n) || fflush(stdout))
         out_failed();
     if (n)
         line_open = p[n - 1] != '\n';
+}
+
+void gr_out_style(const char *sequence)
+{
+    if (out_gone)
+        return;
+    gr_say_erase();
+    if (fputs(sequence, stdout) < 0 || fflush(stdout))
+        out_failed();
 }
 
 void gr_print(const char *fmt, ...)

@@ -50,9 +50,11 @@ int gr_say_status(int status);
 
 /* ---- stdout ---- */
 
-/* Writes n bytes and flushes. When stdout has no reader any more the program ends with exit code 0,
- * after a failed write (full disk) with 6. */
+/* Writes n bytes by gr_write_visible and flushes. When stdout has no reader any more the program
+ * ends with exit code 0, after a failed write (full disk) with 6. */
 void gr_out(const char *p, size_t n);
+/* The same for a sequence that the terminal is to obey, which is no part of the line. */
+void gr_out_style(const char *sequence);
 /* The same for formatted text, at most 1,023 bytes. */
 void gr_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same check after printing to stdout by other means. On a terminal ends an incomplete line. */

@@ -27,10 +27,12 @@ static void set_dimmed(struct chat *c, bool on)
     if (c->dimmed == on)
         return;
     c->dimmed = on;
-    if (c->color)
-        show_mark(c, on ? "\033[2m" : "\033[0m\n");
-    else
+    if (c->color && !c->o.json)
+        gr_out_style(on ? "\033[2m" : "\033[0m");
+    if (!c->color)
         show_mark(c, on ? "<think>\n" : "\n</think>\n");
+    else if (!on)
+        show_mark(c, "\n");
 }
 
 /* Shows a call as a line of JSON. */

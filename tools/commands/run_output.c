@@ -95,10 +95,10 @@ void gr_run_show_prompt(struct run *r)
     if (!wanted || r->o->json || !r->n_text)
         return;
     if (color)
-        gr_out("\033[2m", 4);
+        gr_out_style("\033[2m");
     gr_out(r->text, r->n_text);
     if (color)
-        gr_out("\033[0m", 4);
+        gr_out_style("\033[0m");
 }
 
 void gr_run_list_prompt(const struct run *r)

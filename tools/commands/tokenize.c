@@ -7,6 +7,7 @@
 #include "tools/cli/input.h"
 #include "tools/cli/model.h"
 #include "tools/cli/say.h"
+#include "tools/cli/visible.h"
 
 static void print_ids(const int32_t *ids, size_t n)
 {
@@ -24,7 +25,9 @@ static int print_pieces(const struct gr_model *model, const int32_t *ids, size_t
         int rc = gr_text_piece(model, ids[i], true, &p, &m);
         if (rc)
             return gr_say_status(rc);
-        printf("%6d -> '%.*s'\n", ids[i], (int)m, p);
+        printf("%6d -> '", ids[i]);
+        (void)gr_write_visible(stdout, p, m); /* gr_out_finish looks at the stream */
+        printf("'\n");
     }
     return 0;
 }
