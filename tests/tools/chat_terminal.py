@@ -239,11 +239,20 @@ t.end(b"\x04")
 THOUGHT = [*CHAT, "--grammar", 'root ::= "<think>hm</think>\\n\\nok"']
 for words, env, mark in (([], {}, b"\x1b[2mhm\x1b[0m\r\nok\r\n"), ([], {"NO_COLOR": "1"}, b"<think>\r\nhm\r\n</think>\r\nok\r\n"),
                          (["--reasoning-format", "hidden"], {}, b"a\r\nok\r\n"),
+                         (["--reasoning-format", "deepseek-legacy"], {}, b"a\r\n<think>hm</think>\r\n\r\nok\r\n"),
                          (["--reasoning-format", "none"], {}, b"<think>hm</think>\r\n\r\nok\r\n")):
     t = Terminal(*THOUGHT, *words, env=env)
     t.type("a\r")
     expect(f"reasoning {words} {env}", mark in t.data, t.data)
     t.end(b"\x04")
+
+t = Terminal(*THOUGHT, "--reasoning-format", "deepseek-legacy")
+t.type("a\r")
+t.type("/save " + path("r.json") + "\r")
+with open(path("r.json")) as f:
+    message = json.load(f)["messages"][1]
+expect("deepseek-legacy: the message", (message["content"], message["reasoning_content"]) == ("ok", "hm"), message)
+t.end(b"\x04")
 
 # A terminal shows what it would obey; in a pipe the bytes are exact.
 WILD = 'root ::= "a\\x1b[31mb\\x07\\rc\\u009bd\\u202ee\\u2066f\\x7f\\tg\\nö"'

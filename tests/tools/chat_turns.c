@@ -192,7 +192,6 @@ Test(chat_turns, reasoning_is_apart, .timeout = 60)
                  "ok", "hm");
 }
 
-/* Tool calls are told from the text where the template knows them. */
 /* Lines that end as DOS writes them are the same messages. */
 Test(chat_turns, lines_of_dos, .timeout = 60)
 {
@@ -208,6 +207,7 @@ Test(chat_turns, lines_of_dos, .timeout = 60)
     json_decref(same);
 }
 
+/* Tool calls are told from the text where the template knows them. */
 Test(chat_turns, calls_are_apart, .timeout = 60)
 {
 #define CALLED                                                                                     \
@@ -230,6 +230,38 @@ Test(chat_turns, calls_are_apart, .timeout = 60)
     cr_expect_str_eq(o.out, "ok\n{\"name\":\"f\",\"arguments\":{\"a\":52.520008}}\n");
     o = GPURUN("a\n", CHAT, "--grammar", CALLED);
     cr_expect(strstr(o.out, "ok\n<tool_call>"), "the template knows no calls: %s", o.out);
+}
+
+/* deepseek-legacy changes what is shown, and not the messages that the template sees. */
+Test(chat_turns, legacy_shows_reasoning_in_the_text, .timeout = 60)
+{
+#define PARTS                                                                                      \
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}|{{ m.reasoning_content }}|"              \
+    "{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}\n{% endfor %}"            \
+    "{# <tool_call> #}"
+#define TURNS(word)                                                                                \
+    GPURUN("a\nb\n", "chat", "-t", "1", "--chat-template", PARTS, "--grammar", CALLED, "--json",   \
+           "--reasoning-format", word)
+    struct outcome plain = TURNS("deepseek"), legacy = TURNS("deepseek-legacy");
+    json_t *expected = turns_of(plain), *turns = turns_of(legacy);
+    cr_assert_eq(json_array_size(turns), 2, "%s", legacy.err);
+    expect_parts(plain, "ok", "hm");
+    expect_parts(legacy, "<think>hm</think>\n\nok", "hm");
+    cr_expect(json_object_get(json_array_get(turns, 0), "tool_calls"), "%s", legacy.out);
+    cr_expect_eq(count_of(turns, 1, "prompt_tokens"), count_of(expected, 1, "prompt_tokens"),
+                 "%s%s", plain.out, legacy.out);
+    json_decref(expected);
+    json_decref(turns);
+    struct outcome o = GPURUN("a\n", CALLING, "--reasoning-format", "deepseek-legacy");
+    cr_expect_str_eq(o.out, "<think>hm</think>\n\nok\n"
+                            "{\"name\":\"f\",\"arguments\":{\"a\":52.520008}}\n");
+    o = GPURUN("a\n", CHAT, "--reasoning-format", "deepseek-legacy", "--grammar",
+               "root ::= \"<think>hm\"");
+    cr_expect_str_eq(o.out, "<think>hm\n");
+    expect_parts(GPURUN("a", "chat", "-t", "1", "--json", "--chat-template",
+                        "{{ messages[0].content }}<think>\n", "--grammar",
+                        "root ::= \"hm</think>ok\"", "--reasoning-format", "deepseek-legacy"),
+                 "<think>hm</think>\n\nok", "hm");
 }
 
 /* ---- lengths ---- */

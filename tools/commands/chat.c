@@ -285,6 +285,7 @@ static void close_chat(struct chat *c)
     json_decref(c->messages);
     gr_chat_drop_answer(c);
     gr_chat_drop_text(&c->answer);
+    gr_chat_drop_text(&c->shown);
     gr_chat_drop_text(&c->arguments);
     gr_chat_drop_text(&c->reasoning);
     gr_chat_drop_text(&c->read);

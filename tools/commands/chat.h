@@ -24,6 +24,7 @@ struct chat {
     const char *format;                 /* of answers, by the template (gr_answer_known) */
     struct gr_answer *reader;           /* of the answer that is written; NULL: none */
     struct chat_text answer, reasoning; /* of the last turn */
+    struct chat_text shown;             /* its text as deepseek-legacy has it: both */
     json_t *calls;                      /* its tool calls, a list; NULL: none */
     struct chat_text arguments;         /* of the last call */
     int failed;                         /* exit code of what took a part of the answer */
@@ -31,7 +32,7 @@ struct chat {
     struct chat_text read;              /* by /read: the beginning of the next message */
     bool raw, legacy, hides;            /* --reasoning-format */
     bool keeps_given;                   /* --keep says what --context-shift keeps */
-    bool color, dimmed;
+    bool color, in_reasoning;           /* in_reasoning: what is shown last is reasoning */
     int64_t n_prompt, n_reused,
         n_gen; /* tokens in all turns; of the prompts, n_reused were there */
     double prompt_s, gen_s;

@@ -21,18 +21,28 @@ static void show_mark(struct chat *c, const char *mark)
     show(c, mark, strlen(mark));
 }
 
-/* Sets reasoning off from the answer. */
-static void set_dimmed(struct chat *c, bool on)
+/* Shows text of the answer, which with deepseek-legacy is that with its reasoning. */
+static int show_text(struct chat *c, const char *p, size_t n)
 {
-    if (c->dimmed == on)
-        return;
-    c->dimmed = on;
+    show(c, p, n);
+    return c->legacy ? gr_chat_add_text(&c->shown, p, n) : 0;
+}
+
+/* Begins or ends reasoning in what is shown. */
+static int set_reasoning(struct chat *c, bool on)
+{
+    if (c->in_reasoning == on)
+        return 0;
+    c->in_reasoning = on;
+    if (c->legacy)
+        return show_text(c, on ? "<think>" : "</think>\n\n", on ? 7 : 10);
     if (c->color && !c->o.json)
         gr_out_style(on ? "\033[2m" : "\033[0m");
     if (!c->color)
         show_mark(c, on ? "<think>\n" : "\n</think>\n");
     else if (!on)
         show_mark(c, "\n");
+    return 0;
 }
 
 /* Shows a call as a line of JSON. */
@@ -41,33 +51,34 @@ static int show_call(struct chat *c, const json_t *function)
     char *line = json_dumps(function, JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (!line)
         return gr_say_no_memory();
-    set_dimmed(c, false);
+    int rc = set_reasoning(c, false);
     if (c->last && c->last != '\n')
         show_mark(c, "\n");
     show_mark(c, line);
     show_mark(c, "\n");
     free(line);
-    return 0;
+    return rc;
 }
 
 /* ---- parts of the answer ---- */
 
 static int take_answer(struct chat *c, const char *p, size_t n)
 {
-    if (c->legacy) /* it has been taken with its marks */
-        return 0;
-    set_dimmed(c, false);
-    show(c, p, n);
-    return gr_chat_add_text(&c->answer, p, n);
+    int rc = set_reasoning(c, false);
+    if (!rc)
+        rc = show_text(c, p, n);
+    return rc ? rc : gr_chat_add_text(&c->answer, p, n);
 }
 
 static int take_reasoning(struct chat *c, const char *p, size_t n)
 {
-    if (c->edit && !c->hides && !c->legacy) {
-        set_dimmed(c, true);
-        show(c, p, n);
+    int rc = 0;
+    if (c->legacy || (c->edit && !c->hides)) {
+        rc = set_reasoning(c, true);
+        if (!rc)
+            rc = show_text(c, p, n);
     }
-    return gr_chat_add_text(&c->reasoning, p, n);
+    return rc ? rc : gr_chat_add_text(&c->reasoning, p, n);
 }
 
 /* Appends a call, whose arguments come later. */
@@ -98,7 +109,7 @@ static int end_call(struct chat *c)
         arguments = json_stringn(c->arguments.p, c->arguments.n);
     if (json_object_set_new(function, "arguments", arguments))
         return gr_say_no_memory();
-    return c->legacy ? 0 : show_call(c, function);
+    return show_call(c, function);
 }
 
 /* Takes a part of the answer; returns 0 or an exit code. */
@@ -136,8 +147,8 @@ static int take_delta(const struct gr_answer_delta *d, void *user)
 
 void gr_chat_drop_answer(struct chat *c)
 {
-    c->answer.n = c->reasoning.n = c->arguments.n = 0;
-    c->failed = 0, c->last = 0, c->dimmed = false;
+    c->answer.n = c->shown.n = c->reasoning.n = c->arguments.n = 0;
+    c->failed = 0, c->last = 0, c->in_reasoning = false;
     json_decref(c->calls);
     c->calls = NULL;
     gr_answer_free(&c->reader);
@@ -177,18 +188,14 @@ static int exit_of(const struct chat *c, int status)
 int gr_chat_take_text(void *chat, const char *p, size_t n)
 {
     struct chat *c = chat;
-    int rc = 0;
-    if (c->raw || c->legacy) {
-        show(c, p, n);
-        rc = gr_chat_add_text(&c->answer, p, n);
-    }
-    return rc || c->raw ? rc : exit_of(c, gr_answer_push(c->reader, p, n));
+    return c->raw ? take_answer(c, p, n) : exit_of(c, gr_answer_push(c->reader, p, n));
 }
 
 int gr_chat_end_answer(struct chat *c)
 {
     int rc = c->reader && !c->failed ? exit_of(c, gr_answer_end(c->reader)) : 0;
-    set_dimmed(c, false);
+    if (!c->legacy) /* there the model has not ended it */
+        (void)set_reasoning(c, false);
     gr_answer_free(&c->reader);
     return rc;
 }

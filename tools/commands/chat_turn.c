@@ -245,10 +245,10 @@ static int add_answer(struct chat *c)
 /* Ends the answer on stdout. */
 static int end_output(struct chat *c, int rc)
 {
+    const struct chat_text *text = c->legacy ? &c->shown : &c->answer;
     if (c->o.json)
-        return gr_run_print_turn(
-            &c->run,
-            &(struct run_turn){c->answer.p, c->answer.n, c->reasoning.p, c->reasoning.n, c->calls});
+        return gr_run_print_turn(&c->run, &(struct run_turn){text->p, text->n, c->reasoning.p,
+                                                             c->reasoning.n, c->calls});
     if (!rc && (c->edit ? gr_out_is_open() : c->last != '\n'))
         gr_out("\n", 1);
     return 0;
