@@ -221,6 +221,30 @@ expect("Ctrl-C keeps what was written", messages[1][0] == "assistant" and 10 < l
 expect("a line that was resized", messages[2:3] == [("user", "C" + "A" * 10 + "B" * 100)], t.data)
 expect("Ctrl-C: the chat goes on", t.end(b"\x04") == 0, t.data)
 
+# Ctrl-C that is pressed twice stops an answer, in each answer anew; at the prompt it leaves when nothing was stopped just now.
+t = Terminal(*CHAT, "--ignore-eos", "-c", "16384")
+for turn in ("one", "two"):
+    os.write(t.fd, turn.encode() + b"\r")
+    t.wait(re.compile(turn.encode() + rb"\r\n[^\[]{20}"))
+    t.type("\x03\x03")
+t.type("\x03")
+t.type("/save " + path("i.json") + "\r")
+expect("two answers are stopped", [r for r, _ in saved("i.json")] == ["user", "assistant"] * 2 and
+       all(len(text) < 60000 for _, text in saved("i.json")), saved("i.json"))
+time.sleep(1.1)
+expect("Ctrl-C at the empty prompt leaves after a while", t.end(b"\x03") == 130, t.data)
+
+# What hangs is ended by a second Ctrl-C that comes later.
+os.mkfifo(path("fifo"))
+t = Terminal(*SHORT)
+os.write(t.fd, b"/read " + path("fifo").encode() + b"\r")
+t.wait(b"fifo\r\n")
+time.sleep(0.3)
+os.write(t.fd, b"\x03")
+t.wait(b"^C")
+time.sleep(1.1)
+expect("a second Ctrl-C ends what hangs", t.end(b"\x03") == 130, t.data)
+
 # The history is that of earlier chats, for its owner only.
 t = Terminal(*SHORT, env={"XDG_STATE_HOME": path("other")})
 t.type("Hello there\r")

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,11 +185,14 @@ void gr_edit_close(struct gr_edit **e)
     *e = NULL;
 }
 
-/* Reads a line without libedit. */
+/* Reads a line without libedit; an interrupt ends the program. */
 static enum gr_edit_result read_plain(struct gr_edit *e, const char **line, size_t *n)
 {
+    struct sigaction ends = {.sa_handler = SIG_DFL}, before;
     gr_out(e->prompt, strlen(e->prompt));
+    sigaction(SIGINT, &ends, &before);
     ssize_t count = getline(&e->text, &e->size, stdin);
+    sigaction(SIGINT, &before, NULL);
     if (count <= 0)
         return GR_EDIT_END;
     *n = (size_t)count - (e->text[count - 1] == '\n');

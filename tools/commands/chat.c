@@ -106,9 +106,10 @@ static int read_typed(struct chat *c, struct chat_text *t, bool *command, bool *
         size_t n;
         bool begun = t->n || block == QUOTED;
         enum gr_edit_result end = gr_edit_line(c->edit, begun ? "... " : prompt, &line, &n);
+        gr_forget_interrupts(); /* of what is over */
         if (end != GR_EDIT_LINE)
             gr_print(end == GR_EDIT_INTERRUPT ? "^C\n" : "\n");
-        if (end == GR_EDIT_INTERRUPT && !n && !begun) {
+        if (end == GR_EDIT_INTERRUPT && !n && !begun && !gr_interrupted_lately()) {
             *more = false;
             return GR_EXIT_INTERRUPTED;
         }
@@ -150,7 +151,6 @@ static int answer(struct chat *c, const char *text, size_t n)
     bool interrupted = gr_interrupted();
     if (!c->edit)
         return rc || !interrupted ? rc : GR_EXIT_INTERRUPTED;
-    gr_forget_interrupts();
     return rc == gr_status_exit(GR_E_DEVICE) || rc == gr_status_exit(GR_E_NOMEM_HOST) ? rc : 0;
 }
 
@@ -261,6 +261,8 @@ static int open_chat(struct chat *c)
     bool typed = !c->o.json && isatty(STDIN_FILENO) && gr_is_terminal(STDOUT_FILENO);
     if (!rc && typed)
         rc = gr_edit_open(&c->edit);
+    if (c->edit)
+        gr_interrupts_end_answers();
     return rc;
 }
 

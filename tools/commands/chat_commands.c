@@ -6,7 +6,6 @@
 #include "chat.h"
 #include "tools/cli/flag_values.h"
 #include "tools/cli/input.h"
-#include "tools/cli/interrupt.h"
 #include "tools/cli/say.h"
 
 /* A command's function: an error of what was typed is printed, and ends nothing. Returns 0, or an
@@ -56,7 +55,6 @@ static int regenerate(struct chat *c, const char *arg)
     if (last && strcmp(gr_chat_last_role(c), "assistant") != 0) /* there is no other one */
         (void)json_array_append(c->messages, last);
     json_decref(last);
-    gr_forget_interrupts();
     return 0;
 }
 
