@@ -257,7 +257,26 @@ t.end(b"\x04")
 expect("the history's mode", os.stat(path("other/gpurun/history")).st_mode & 0o777 == 0o600, "mode")
 t = Terminal(*SHORT, env={"XDG_STATE_HOME": "/proc/none"})
 expect("a history that cannot be kept", "history is not kept" in t.type("a\r"), t.data)
+expect("a history that cannot be kept is told about once", "history is not kept" not in t.type("b\r"), t.data)
 t.end(b"\x04")
+
+# A long history is replaced, and not written over; a link to it stays one.
+os.makedirs(path("long/gpurun"))
+with open(path("target"), "w") as f:
+    f.write("_HiStOrY_V2_\n" + "".join(f"line{i}\n" for i in range(2100)))
+os.chmod(path("target"), 0o644)
+os.symlink(path("target"), path("long/gpurun/history"))
+with open(path("target")) as before:
+    t = Terminal(*SHORT, env={"XDG_STATE_HOME": path("long")})
+    t.type("last\r")
+    t.end(b"\x04")
+    expect("the earlier history is whole", len(before.readlines()) == 2101, "lines")
+with open(path("target")) as f:
+    lines = f.read().splitlines()
+expect("the history is shortened", len(lines) == 1002 and lines[0] == "_HiStOrY_V2_" and lines[-2:] == ["line2099", "last"], lines[-3:])
+expect("the history's link", os.path.islink(path("long/gpurun/history")), "no link")
+expect("the replaced history's mode", os.stat(path("target")).st_mode & 0o777 == 0o600, "mode")
+expect("no other file is left", os.listdir(path("long/gpurun")) == ["history"], os.listdir(path("long/gpurun")))
 
 # Reasoning is dimmed, or hidden.
 THOUGHT = [*CHAT, "--grammar", 'root ::= "<think>hm</think>\\n\\nok"']

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <langinfo.h>
+#include <limits.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -54,7 +55,47 @@ static char *history_path(void)
     return n < 0 ? NULL : path;
 }
 
-/* Loads the history; a file that has grown to twice its length is written anew. */
+static void lose_history(struct gr_edit *e, const char *why)
+{
+    gr_say_warning("the history is not kept: %s", why);
+    free(e->path);
+    e->path = NULL;
+}
+
+/* Copies what a file has. */
+static int copy_file(struct gr_output *out, FILE *f)
+{
+    char piece[4096];
+    size_t n;
+    int status = 0;
+    rewind(f);
+    while (!status && (n = fread(piece, 1, sizeof piece, f)) > 0)
+        status = gr_output_put(out, piece, n);
+    return status;
+}
+
+/* Replaces the file by the history as it is; an older one stays whole until then. libedit writes to
+ * a file with a descriptor only. */
+static void replace_history(struct gr_edit *e)
+{
+    HistEvent ev;
+    struct gr_output *out = NULL;
+    FILE *f = tmpfile();
+    bool written = f && e->lib->history(e->history, &ev, H_SAVE_FP, f) >= 0 && !fflush(f);
+    const char *why = written ? NULL : strerror(errno);
+    int status = written ? gr_output_open(&out, e->path, GR_OUTPUT_PRIVATE) : 0;
+    if (written && !status)
+        status = copy_file(out, f);
+    if (written && !status)
+        status = gr_output_commit(&out);
+    gr_output_abort(&out);
+    if (f)
+        fclose(f);
+    if (!written || status)
+        lose_history(e, written ? gr_error_message() : why);
+}
+
+/* Loads the history; a file that has grown to twice its length is replaced. */
 static void load_history(struct gr_edit *e)
 {
     HistEvent ev;
@@ -65,7 +106,7 @@ static void load_history(struct gr_edit *e)
         return;
     make_folders(e->path);
     if (e->lib->history(e->history, &ev, H_LOAD, e->path) > 2 * MOST_LINES)
-        e->lib->history(e->history, &ev, H_SAVE, e->path);
+        replace_history(e);
 }
 
 /* Appends a line to the file, as a history of one line, so that several chats may share it. */
@@ -83,11 +124,11 @@ static void keep_line(struct gr_edit *e, const char *line)
         written = false;
     if (one)
         e->lib->history_end(one);
+    char why[PATH_MAX + 64];
     if (!e->path || written)
         return;
-    gr_say_warning("the history is not kept: %s: %s", e->path, strerror(error));
-    free(e->path);
-    e->path = NULL;
+    snprintf(why, sizeof why, "%s: %s", e->path, strerror(error));
+    lose_history(e, why);
 }
 
 static void add_to_history(struct gr_edit *e, const char *line)
