@@ -179,7 +179,7 @@ static bool is_required(const struct tool *t, const char *key)
 static uint32_t parameter(struct writer *w, const struct tool *t, const char *key, json_t *schema)
 {
     uint32_t seq = gr_rules_seq(w->r);
-    if (!*key || strlen(key) > GR_ANSWER_MAX_NAME || strpbrk(key, "<>\n"))
+    if (!*key || strlen(key) > GR_ANSWER_MAX_NAME || strpbrk(key, "<>\"\n"))
         fail(w, gr_fail(GR_E_INVALID, "tools: the name of the parameter %s cannot stand in a tag",
                         gr_quote(key, strlen(key))));
     for (const char *p = w->writing->parameter; *p && !w->r->rc;) {

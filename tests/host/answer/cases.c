@@ -114,6 +114,18 @@ Test(answer, parameters_in_tags)
         {"qwen3-coder", NULL,
          "<function=f>\n<parameter=a>\n{\"k\": [1]}\n</parameter>\n</function>\n</tool_call>",
          "call0(f,)arguments0({\"a\": {\"k\": [1]}})done0"},
+        {"seed-oss", "<seed:bos>assistant\n<seed:think>",
+         "hm</seed:think>I look.\n<seed:tool_call>\n<function=f>\n<parameter=a>12</parameter>\n"
+         "<parameter=b>x\ny</parameter>\n</function>\n</seed:tool_call>\n<seed:tool_call>\n"
+         "<function=g>\n</function>\n</seed:tool_call>",
+         "reasoning(hm)text(I look.)call0(f,)arguments0({\"a\": 12, \"b\": \"x\\ny\"})done0"
+         "call1(g,)arguments1({})done1"},
+        {"minimax-m2", "]~b]ai\n<think>\n",
+         "hm\n</think>\n\nI look.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">"
+         "[1, 2]</parameter>\n<parameter name=\"b c\">\"x\"</parameter>\n</invoke>\n<invoke "
+         "name=\"g\">\n</invoke>\n</minimax:tool_call>",
+         "reasoning(hm)text(I look.)call0(f,)arguments0({\"a\": [1, 2], \"b c\": \"x\"})done0"
+         "call1(g,)arguments1({})done1"},
         {"glm", NULL,
          "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n<arg_key>b</"
          "arg_key>\n<arg_value>[1, 2]"
@@ -191,6 +203,13 @@ Test(answer, lists_and_names)
          "call0(f,)arguments0({\"a\": 1})done0"},
         {"functionary-v3.2", "<|end_header_id|>\n\n>>>", "all\nHello>>>f\n{\"a\": 1}>>>all_of\n{}",
          "text(Hello)call0(f,)arguments0({\"a\": 1})done0call1(all_of,)arguments1({})done1"},
+        {"phi4-mini", NULL,
+         "I look.<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", "
+         "\"arguments\": {}}]<|/tool_call|>",
+         "text(I look.)call0(f,)arguments0({\"a\": 1})call1(g,)arguments1({})done0done1"},
+        {"phi4-mini", NULL, "functools[{\"name\": \"f\", \"arguments\": {}}]",
+         "call0(f,)arguments0({})done0"},
+        {"phi4-mini", NULL, "functools has partial", "text(functools has partial)"},
         {"granite3", NULL, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]",
          "call0(f,)arguments0({})done0"},
         {"kimi-k2", NULL,
@@ -251,6 +270,9 @@ Test(answer, format_of_a_template)
         {"<tool_call>\\n{\"name\": <function-name>", "hermes"},
         {"<tool_call>\n<function=x>\n<parameter=a>", "qwen3-coder"},
         {"<tool_call>{function-name}\n<arg_key>", "glm"},
+        {"<seed:tool_call>\n<function=x>\n<parameter=a>", "seed-oss"},
+        {"<minimax:tool_call>\n<invoke name=\"x\">", "minimax-m2"},
+        {"'<|tool|>' + tools + '<|/tool|>'", "phi4-mini"},
         {"<|start_header_id|>ipython<|end_header_id|> tools", "llama3"},
         {"<|start_header_id|> <function=example_function_name>", "functionary-v3.1"},
         {"{{ '>>>all\\n' }}", "functionary-v3.2"},

@@ -138,7 +138,7 @@ Test(grammar, drawn_calls_are_read_back, .timeout = 120)
             n++;
         }
     }
-    cr_expect(n >= 15 * 60 && n_several > 50, "%d, %d", n, n_several);
+    cr_expect(n >= 18 * 60 && n_several > 50, "%d, %d", n, n_several);
     gr_vec_fini(&text);
 }
 

@@ -31,6 +31,17 @@ static const struct family {
            "{{ v if v is string else v|tojson }}\n</parameter>\n{% endfor "
            "%}</function>\n</tool_call>{% endfor %}",
      false, true, false},
+    {"seed-oss",
+     "{% if reasoning %}<seed:think>{{ reasoning }}</seed:think>{% endif %}{{ text }}{% for c in "
+     "calls %}<seed:tool_call>\n<function={{ c.name }}>\n{% for k, v in c.arguments|items "
+     "%}<parameter={{ k }}>{{ v if v is string else v|tojson }}</parameter>\n{% endfor "
+     "%}</function>\n</seed:tool_call>\n{% endfor %}",
+     false, true, false},
+    {"minimax-m2",
+     THINK "\n<minimax:tool_call>\n{% for c in calls %}<invoke name=\"{{ c.name }}\">\n{% for k, v "
+           "in c.arguments|items %}<parameter name=\"{{ k }}\">{{ v if v is string else v|tojson "
+           "}}</parameter>\n{% endfor %}</invoke>\n{% endfor %}</minimax:tool_call>",
+     false, true, false},
     {"glm",
      THINK "{% for c in calls %}\n<tool_call>{{ c.name }}\n{% for k, v in c.arguments|items "
            "%}<arg_key>{{ k }}</arg_key>\n"
@@ -111,6 +122,14 @@ static const struct family {
      "c.name }}:{{ loop.index0 }}"
      "<|tool_call_argument_begin|>{{ c.arguments|tojson }}<|tool_call_end|>{% endfor "
      "%}<|tool_calls_section_end|>",
+     false, false, true},
+    {"phi4-mini",
+     "{{ text }}<|tool_call|>[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": "
+     "{{ c.arguments|tojson }}}{{ '' if loop.last else ', ' }}{% endfor %}]<|/tool_call|>",
+     false, false, true},
+    {"phi4-mini",
+     "{{ text }}functools[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": "
+     "{{ c.arguments|tojson }}}{{ '' if loop.last else ', ' }}{% endfor %}]",
      false, false, true},
     {"granite3",
      "{{ text }}<|tool_call|>[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": "
@@ -387,7 +406,8 @@ static void damage(struct gr_rng *rng, char *p, size_t *n)
 Test(roundtrip, damaged_calls_lose_nothing, .timeout = 60)
 {
     static const char *const whole[] = {"hermes",           "glm",       "llama3", "granite3",
-                                        "functionary-v3.1", "command-r", "json",   "mistral"};
+                                        "functionary-v3.1", "command-r", "json",   "mistral",
+                                        "phi4-mini"};
     int n_text = 0, n_done = 0;
     for (int k = 0; k < N_FAMILY; k++) {
         const struct family *f = &families[k];
