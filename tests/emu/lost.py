@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""A device that fails or is lost while gpurun writes: what was written stays, as a text and as JSON.   lost.py PROGRAM"""
+"""A device that fails or is lost while gpurun writes: what was written stays, as a text and as JSON; a chat on a terminal ends, also
+when it answers again.   lost.py PROGRAM"""
 import json
 import os
+import pty
 import subprocess
 import sys
 import tempfile
@@ -48,4 +50,30 @@ assert "" in texts, texts
 assert len({t for t in texts if t}) > 3, f"texts that were begun: {texts}"
 with tempfile.TemporaryDirectory() as folder:
     assert failed(f"plant=lose:gr_attn,lost={folder}/lost", whole) == ""
+
+
+def chat(device, *lines):
+    """The exit code and output of a chat on a pseudo terminal to which lines are typed, each at a prompt."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update({"TERM": "xterm", "XDG_STATE_HOME": "/proc/none", "GR_EMU_DEVICE": f"quiet,{device}" if device else "quiet"})
+        os.execv(PROGRAM, ["gpurun", "chat", *RUN[2:], "--chat-template", "{{ messages[0].content }}"])
+    data, said = b"", 0
+    while True:
+        try:
+            data += os.read(fd, 65536)
+        except OSError:  # the other end is closed
+            break
+        if data.count(b"] > ") > said and said < len(lines):
+            os.write(fd, lines[said] + b"\r")
+            said += 1
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), data
+
+
+places = range(100, 500, 40)
+code, data = chat("", b"Once", b"/regen", b"/exit")
+assert code == 0 and b"chat: 2 turns" in data, (code, data)
+ends = [chat(f"fail=kernel:{n}:719", b"Once", b"/regen", b"/timings", b"/exit") for n in places]
+assert all(code == 4 if b"error: " in data else code == 0 for code, data in ends), ends
+assert any(b"/regen" in data and b"/timings" not in data for _, data in ends), ends
 print(f"{len(texts)} places to fail at:", *(t if t is None else len(t) for t in texts))

@@ -151,7 +151,7 @@ static int answer(struct chat *c, const char *text, size_t n)
     bool interrupted = gr_interrupted();
     if (!c->edit)
         return rc || !interrupted ? rc : GR_EXIT_INTERRUPTED;
-    return rc == gr_status_exit(GR_E_DEVICE) || rc == gr_status_exit(GR_E_NOMEM_HOST) ? rc : 0;
+    return gr_chat_ends(rc);
 }
 
 static int next_typed(struct chat *c, struct chat_text *t, bool *more)

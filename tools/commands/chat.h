@@ -42,6 +42,10 @@ struct chat {
     bool ended;
 };
 
+/* Returns the exit code of a failure that ends a chat on a terminal too, as a lost device does; 0:
+ * it goes on. */
+int gr_chat_ends(int rc);
+
 /* Adds n bytes. Returns 0 or an exit code, after printing the error. */
 int gr_chat_add_text(struct chat_text *t, const char *p, size_t n);
 void gr_chat_drop_text(struct chat_text *t);
@@ -58,8 +62,9 @@ const char *gr_chat_last_role(const struct chat *c);
 /* Tokens of the messages as the template writes them (gr_free_ids). 0 or an exit code, after
  * printing the error. */
 int gr_chat_tokens(struct chat *c, int32_t **ids, size_t *n);
-/* Takes what is no longer part of the conversation out of the session. */
-void gr_chat_trim(struct chat *c);
+/* Takes what is no longer part of the conversation out of the session. 0 or an exit code, after
+ * printing the error. */
+int gr_chat_trim(struct chat *c);
 /* Has the model answer the last message, and appends what it wrote, also after an interrupt unless
  * that is nothing. 0 or an exit code, after printing the error; no message is appended then. */
 int gr_chat_answer(struct chat *c);

@@ -34,9 +34,8 @@ static int undo(struct chat *c, const char *arg)
 {
     (void)arg;
     if (gr_chat_take_back(c, "user"))
-        gr_chat_trim(c);
-    else
-        gr_say_error("there is no turn to take back");
+        return gr_chat_ends(gr_chat_trim(c));
+    gr_say_error("there is no turn to take back");
     return 0;
 }
 
@@ -44,6 +43,7 @@ static int regenerate(struct chat *c, const char *arg)
 {
     (void)arg;
     json_t *last = NULL;
+    int rc = 0;
     if (!strcmp(gr_chat_last_role(c), "assistant")) {
         last = json_incref(json_array_get(c->messages, json_array_size(c->messages) - 1));
         (void)json_array_remove(c->messages, json_array_size(c->messages) - 1);
@@ -51,11 +51,11 @@ static int regenerate(struct chat *c, const char *arg)
     if (strcmp(gr_chat_last_role(c), "user") != 0)
         gr_say_error("there is no message to answer again");
     else
-        (void)gr_chat_answer(c);
+        rc = gr_chat_answer(c);
     if (last && strcmp(gr_chat_last_role(c), "assistant") != 0) /* there is no other one */
         (void)json_array_append(c->messages, last);
     json_decref(last);
-    return 0;
+    return gr_chat_ends(rc);
 }
 
 static int set_system(struct chat *c, const char *arg)

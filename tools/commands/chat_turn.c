@@ -11,6 +11,11 @@
 #include "tools/cli/say.h"
 #include "tools/cli/templates.h"
 
+int gr_chat_ends(int rc)
+{
+    return rc == gr_status_exit(GR_E_DEVICE) || rc == gr_status_exit(GR_E_NOMEM_HOST) ? rc : 0;
+}
+
 /* ---- texts and messages ---- */
 
 int gr_chat_add_text(struct chat_text *t, const char *p, size_t n)
@@ -209,22 +214,24 @@ static int prepare_turn(struct chat *c)
     if (rc)
         return rc;
     choose_keep(c);
-    gr_prompt_cache_reuse(&r->cache, r->session, r->prompt, r->n_prompt, &r->extend, &r->n_past,
-                          &r->n_read);
+    rc = gr_prompt_cache_reuse(&r->cache, r->session, r->prompt, r->n_prompt, &r->extend,
+                               &r->n_past, &r->n_read);
     r->n_kept = r->n_read;
-    return 0;
+    return rc;
 }
 
-void gr_chat_trim(struct chat *c)
+int gr_chat_trim(struct chat *c)
 {
     struct run *r = &c->run;
     int32_t *ids = NULL;
     size_t n = 0, n_read;
+    int rc = 0;
     if (!strcmp(gr_chat_last_role(c), "assistant") && !gr_chat_tokens(c, &ids, &n))
-        gr_prompt_cache_reuse(&r->cache, r->session, ids, n, &r->extend, &r->n_past, &n_read);
+        rc = gr_prompt_cache_reuse(&r->cache, r->session, ids, n, &r->extend, &r->n_past, &n_read);
     else
         gr_prompt_cache_clear(&r->cache, r->session, &r->extend, &r->n_past);
     gr_free_ids(ids);
+    return rc;
 }
 
 /* ---- the answer ---- */

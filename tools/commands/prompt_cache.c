@@ -53,6 +53,13 @@ void gr_prompt_cache_fini(struct gr_prompt_cache *c)
 
 /* ---- loading ---- */
 
+/* Returns the positions removed by Self-Extend so far: each window of w has become w / n. */
+static int64_t taken(const struct gr_self_extend *se)
+{
+    int32_t group = se->n > 1 ? se->w / se->n : 0;
+    return group > 0 && se->i > 0 ? se->i / group * ((int64_t)se->w - group) : 0;
+}
+
 /* Returns the tokens of a note; NULL when the data is not valid. */
 static const int32_t *tokens_of(const void *data, size_t n, struct note *note)
 {
@@ -61,13 +68,6 @@ static const int32_t *tokens_of(const void *data, size_t n, struct note *note)
     memcpy(note, data, sizeof *note);
     bool ours = note->version == VERSION && (n - sizeof *note) / sizeof(int32_t) == note->n_token;
     return ours ? (const int32_t *)((const char *)data + sizeof *note) : NULL;
-}
-
-/* Returns the positions removed by Self-Extend so far: each window of w has become w / n. */
-static int64_t taken(const struct gr_self_extend *se)
-{
-    int32_t group = se->n > 1 ? se->w / se->n : 0;
-    return group > 0 && se->i > 0 ? se->i / group * ((int64_t)se->w - group) : 0;
 }
 
 /* Returns how many of the n common tokens are stored as this run would store them: all with the
@@ -83,20 +83,25 @@ static size_t alike(const struct note *note, const struct gr_self_extend *se, si
 }
 
 /* Truncates the session's text to `keep` tokens. Positions before note->se.i are merged; from there
- * on each token has its own, `merged` below its index. False when it cannot be truncated, or when
- * positions are to move (Self-Extend, --context-shift) and a sliding window has freed cells. */
-static bool cut(const struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
-                const struct gr_self_extend *se, size_t keep)
+ * on each token has its own, `merged` below its index. *fits: false when it cannot be truncated, or
+ * when positions are to move (Self-Extend, --context-shift) and a sliding window has freed cells.
+ * Returns the status of a session that fails. */
+static int cut(const struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
+               const struct gr_self_extend *se, size_t keep, bool *fits)
 {
     int64_t merged = (int64_t)note->n_token - (gr_kv_seq_pos_max(s, 0) + 1);
     int64_t pos = (int64_t)keep - merged;
-    if (!keep || merged != taken(&note->se) + c->n_dropped || pos < note->se.i ||
-        (c->n_dropped && pos < c->hole) ||
-        (keep < note->n_token && gr_kv_seq_rm(s, 0, (int32_t)pos, -1)))
-        return false;
-    if (se->n > 1 && gr_kv_seq_pos_min(s, 0) > 0)
-        return false;
-    return c->shift_keep < 0 || !gr_context_can_shift(s, 0, c->shift_keep);
+    int status = 0;
+    *fits = keep && merged == taken(&note->se) + c->n_dropped && pos >= note->se.i &&
+            (!c->n_dropped || pos >= c->hole);
+    if (*fits && keep < note->n_token)
+        status = gr_kv_seq_rm(s, 0, (int32_t)pos, -1);
+    if (!status && se->n > 1 && gr_kv_seq_pos_min(s, 0) > 0)
+        *fits = false;
+    if (!status && *fits && c->shift_keep >= 0)
+        status = gr_context_can_shift(s, 0, c->shift_keep);
+    *fits = *fits && !status;
+    return status == GR_E_UNSUPPORTED || status == GR_E_INVALID ? 0 : status;
 }
 
 static int refuse(const struct gr_prompt_cache *c, int status, const char *why)
@@ -107,16 +112,19 @@ static int refuse(const struct gr_prompt_cache *c, int status, const char *why)
 }
 
 /* Keeps the tokens of the loaded state with which the prompt begins; *n_read, 0 before, receives
- * their number. Empties the session when none can be used. */
-static void take(struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
-                 const int32_t *token, const int32_t *prompt, size_t n_prompt,
-                 struct gr_self_extend *se, size_t *n_read)
+ * their number. Empties the session when none can be used. Returns the status of a session that
+ * fails. */
+static int take(struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
+                const int32_t *token, const int32_t *prompt, size_t n_prompt,
+                struct gr_self_extend *se, size_t *n_read)
 {
     size_t same = 0;
+    bool fits;
     while (same < note->n_token && same < n_prompt && token[same] == prompt[same])
         same++;
     size_t keep = alike(note, se, same < n_prompt ? same : n_prompt - 1);
-    if (cut(c, s, note, se, keep)) {
+    int status = cut(c, s, note, se, keep, &fits);
+    if (fits) {
         gr_prompt_cache_add(c, token, (int32_t)keep);
         if (note->se.i > 0)
             se->i = note->se.i;
@@ -125,6 +133,7 @@ static void take(struct gr_prompt_cache *c, struct gr_session *s, const struct n
         gr_kv_clear(s);
     }
     c->complete = same == n_prompt && *n_read + 1 == n_prompt;
+    return status;
 }
 
 int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
@@ -143,7 +152,9 @@ int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const 
     const int32_t *token = status ? NULL : tokens_of(data, n, &note);
     int rc = token || status ? 0 : refuse(c, GR_E_INVALID, "a state without the tokens of a text");
     if (token)
-        take(c, s, &note, token, prompt, n_prompt, se, n_read);
+        status = take(c, s, &note, token, prompt, n_prompt, se, n_read);
+    if (token && status)
+        rc = gr_say_status(status);
     *n_past = gr_kv_seq_pos_max(s, 0) + 1;
     gr_state_free(data);
     if (!rc)
@@ -161,21 +172,26 @@ void gr_prompt_cache_clear(struct gr_prompt_cache *c, struct gr_session *s,
     se->i = 0, *n_past = 0;
 }
 
-void gr_prompt_cache_reuse(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
-                           size_t n_prompt, struct gr_self_extend *se, int32_t *n_past,
-                           size_t *n_read)
+int gr_prompt_cache_reuse(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
+                          size_t n_prompt, struct gr_self_extend *se, int32_t *n_past,
+                          size_t *n_read)
 {
     struct note note = {VERSION, (uint32_t)c->n, *se};
     size_t same = 0;
+    bool fits = false;
+    int status = 0;
     while (same < c->n && same + 1 < n_prompt && c->token[same] == prompt[same])
         same++;
-    if (!c->lost && cut(c, s, &note, se, same)) {
+    if (!c->lost)
+        status = cut(c, s, &note, se, same, &fits);
+    if (fits) {
         c->n = *n_read = same;
         *n_past = gr_kv_seq_pos_max(s, 0) + 1;
     } else {
         gr_prompt_cache_clear(c, s, se, n_past);
         *n_read = 0;
     }
+    return status ? gr_say_status(status) : 0;
 }
 
 bool gr_prompt_cache_restore(struct gr_prompt_cache *c, struct gr_session *s, const char *path,

@@ -28,10 +28,10 @@ int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const 
                          size_t *n_read);
 /* Truncates sequence 0 to the longest common prefix of the recorded tokens with the prompt, except
  * the prompt's last token; from nothing where gr_prompt_cache_load does so too. *n_read, *n_past
- * and *se as there. */
-void gr_prompt_cache_reuse(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
-                           size_t n_prompt, struct gr_self_extend *se, int32_t *n_past,
-                           size_t *n_read);
+ * and *se as there. 0 or an exit code, after printing the error, when the session fails. */
+int gr_prompt_cache_reuse(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
+                          size_t n_prompt, struct gr_self_extend *se, int32_t *n_past,
+                          size_t *n_read);
 /* Restores sequence 0 and its tokens from a file, in place of those that are recorded. The session
  * is empty, and the warning printed, when the file is not usable; false then. */
 bool gr_prompt_cache_restore(struct gr_prompt_cache *c, struct gr_session *s, const char *path,
