@@ -325,6 +325,29 @@ t.type("/save\r")
 expect("full: /clear begins anew", [r for r, _ in saved("h.json")] == ["user", "assistant"], saved("h.json"))
 expect("full: the end", t.end(b"\x04") == 0, t.data)
 
+# A shifted context whose system message is another one begins anew, and keeps that one: as a chat that has these messages from a file.
+SHIFT = [*CHAT, "--ignore-eos", "-c", "256", "-n", "200", "--context-shift"]
+LONG = "Tell a story about a cat, a dog and a bird who live in a small house beside the river. " * 2
+t = Terminal(*SHIFT, "-sys", "Tell.")
+for text in ("Once upon a time", "The cat"):
+    t.type(text + "\r")
+t.type("/system " + LONG + "\r")
+t.type("/set n 40\r")
+t.type("/save " + path("j.json") + "\r")
+t.type("More\r")
+used = re.findall(rb"\[\d+/256\]", t.data)[-1]
+t.type("/save " + path("k.json") + "\r")
+t.end(b"\x04")
+t = Terminal(*SHIFT)
+t.type("/load " + path("j.json") + "\r")
+t.type("/set n 40\r")
+t.type("More\r")
+loaded = re.findall(rb"\[\d+/256\]", t.data)[-1]
+t.type("/save " + path("l.json") + "\r")
+t.end(b"\x04")
+expect("a shifted context begins anew", saved("k.json") == saved("l.json") and len(saved("k.json")) == 7, (saved("k.json")[-1], saved("l.json")[-1]))
+expect("a shifted context keeps its new system message", loaded == used, (loaded, used))
+
 # In a pipe Ctrl-C ends the answer and the chat, and what was written is there.
 piped = subprocess.Popen([PROGRAM, *CHAT, "--ignore-eos", "-c", "16384"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE)

@@ -171,11 +171,12 @@ static int32_t count_system(struct chat *c)
     return (int32_t)same;
 }
 
-/* Chooses what --context-shift keeps: --keep, or the system message. */
+/* Chooses what --context-shift keeps: --keep, or the system message. Not for a text that has been
+ * shifted, where it stays. */
 static void choose_keep(struct chat *c)
 {
     struct run *r = &c->run;
-    if (!gr_length_shifts(r->o) || r->cache.n_dropped || c->keeps_given)
+    if (!gr_length_shifts(r->o) || c->keeps_given)
         return;
     int32_t n = count_system(c);
     bool begun = r->prompt[0] == gr_text_bos(r->model);
@@ -213,9 +214,13 @@ static int prepare_turn(struct chat *c)
     gr_prompt_free(&prompt);
     if (rc)
         return rc;
-    choose_keep(c);
+    bool shifted = r->cache.n_dropped > 0;
+    if (!shifted)
+        choose_keep(c);
     rc = gr_prompt_cache_reuse(&r->cache, r->session, r->prompt, r->n_prompt, &r->extend,
                                &r->n_past, &r->n_read);
+    if (shifted && !r->cache.n_dropped)
+        choose_keep(c);
     r->n_kept = r->n_read;
     return rc;
 }
