@@ -7,6 +7,7 @@
 
 #include "gpurun.h"
 #include "tiny.h"
+#include "tools/commands/prompt_cache.h"
 
 TestSuite(prompt_cache, .timeout = 120);
 
@@ -196,9 +197,9 @@ Test(prompt_cache, what_cannot_be_used, .init = start)
 
 /* A file whose tokens are not those of its cells: version, number of tokens, Self-Extend, tokens.
  */
-static void write_claim(const char *text, int n_less)
+static void write_claim(const char *text, int n_less, struct gr_self_extend se)
 {
-    int32_t note[64] = {1, 0, 1, 512, 0}, *id;
+    int32_t note[64] = {1, 0, se.n, se.w, se.i}, *id;
     size_t n_id;
     struct gr_model *m;
     struct gr_session *s;
@@ -222,9 +223,44 @@ Test(prompt_cache, fewer_cells_than_tokens, .init = start)
 {
     struct outcome a = RUN("-p", "abcdefghij"), b;
     for (int less = 0; less < 5; less += 4) {
-        write_claim("abcdefghij", less);
+        write_claim("abcdefghij", less, (struct gr_self_extend){1, 512, 0});
         b = RUN("-p", "abcdefghij", "--prompt-cache", file);
         cr_expect(less ? kept(b) == 0 : kept(b) > 5, "%s", b.err);
         cr_expect_str_eq(a.out, b.out);
+    }
+}
+
+/* Restores the file into a session with these factors, then lets Self-Extend go on from there. */
+static int go_on(struct gr_self_extend se, bool *restored)
+{
+    struct gr_prompt_cache c = {.record = true, .shift_keep = -1};
+    struct gr_session_params p = gr_session_params_default();
+    struct gr_model *m;
+    struct gr_session *s;
+    int32_t n_past = 0;
+    p.n_ctx = TINY_N_CTX, p.n_threads = 1;
+    cr_assert_eq(gr_model_open(&m, model, NULL), 0, "%s", gr_error_message());
+    cr_assert_eq(gr_session_open(&s, m, &p), 0, "%s", gr_error_message());
+    *restored = gr_prompt_cache_restore(&c, s, file, &se, &n_past);
+    int status = gr_self_extend(s, &se, &n_past);
+    gr_prompt_cache_fini(&c);
+    gr_session_close(&s);
+    gr_model_close(&m);
+    return status;
+}
+
+/* A state of Self-Extend that cannot be is not taken from a file. */
+Test(prompt_cache, impossible_windows, .init = start)
+{
+    static const int32_t i[] = {0, -1, -8, 1, 3, 1 << 30, INT32_MIN};
+    struct gr_self_extend se = {4, 16, 0};
+    for (size_t k = 0; k < sizeof i / sizeof *i; k++) {
+        bool restored;
+        write_claim("abcdefghij", 0, (struct gr_self_extend){4, 16, i[k]});
+        cr_expect_eq(go_on(se, &restored), 0, "%d: %s", i[k], gr_error_message());
+        cr_expect_eq(restored, !i[k], "%d", i[k]);
+        struct outcome o =
+            RUN("-p", "abcdefghij", "--prompt-cache", file, "-gan", "4", "-gaw", "16");
+        expect(o, i[k] ? 2 : 0, i[k] ? "a state without the tokens of a text" : "gen 12");
     }
 }

@@ -60,13 +60,25 @@ static int64_t taken(const struct gr_self_extend *se)
     return group > 0 && se->i > 0 ? se->i / group * ((int64_t)se->w - group) : 0;
 }
 
+/* Returns whether Self-Extend can have come so far with n tokens: windows of w that it has merged
+ * whole. */
+static bool is_possible(const struct gr_self_extend *se, uint32_t n)
+{
+    int32_t group = se->n > 1 ? se->w / se->n : 0;
+    if (se->n <= 1)
+        return se->i == 0;
+    return group > 0 && se->w % se->n == 0 && se->i >= 0 && se->i % group == 0 &&
+           se->i / group * (int64_t)se->w <= n;
+}
+
 /* Returns the tokens of a note; NULL when the data is not valid. */
 static const int32_t *tokens_of(const void *data, size_t n, struct note *note)
 {
     if (n < sizeof *note)
         return NULL;
     memcpy(note, data, sizeof *note);
-    bool ours = note->version == VERSION && (n - sizeof *note) / sizeof(int32_t) == note->n_token;
+    bool ours = note->version == VERSION && (n - sizeof *note) / sizeof(int32_t) == note->n_token &&
+                is_possible(&note->se, note->n_token);
     return ours ? (const int32_t *)((const char *)data + sizeof *note) : NULL;
 }
 
