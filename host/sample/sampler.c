@@ -144,9 +144,11 @@ static bool keeps_largest(enum gr_sampler_kind kind)
 static void look_at_chain(struct gr_sampler *s)
 {
     const struct gr_sampler_chain *c = &s->chain;
-    bool penalises = false;
-    while (s->n_edit < c->n && edits_logits(c->kind[s->n_edit]))
-        penalises |= c->kind[s->n_edit++] == GR_SAMPLER_PENALTIES;
+    bool penalises = false, dries = false;
+    for (; s->n_edit < c->n && edits_logits(c->kind[s->n_edit]); s->n_edit++) {
+        penalises |= c->kind[s->n_edit] == GR_SAMPLER_PENALTIES;
+        dries |= c->kind[s->n_edit] == GR_SAMPLER_DRY;
+    }
     int32_t i = s->n_edit;
     while (i < c->n && keeps_largest(c->kind[i]))
         i++;
@@ -154,6 +156,8 @@ static void look_at_chain(struct gr_sampler *s)
                 s->p.dynatemp_range <= 0;
     if (s->greedy && !penalises)
         s->p.penalty_last_n = 0; /* they come after the draw */
+    if (s->greedy && !dries)
+        s->p.dry_multiplier = 0;
 }
 
 int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params)

@@ -55,6 +55,22 @@ Test(chain, names)
     cr_expect_eq(gr_sampler_new(&s, &p), GR_E_INVALID);
 }
 
+/* What comes after a greedy draw changes nothing, and looks at nothing. */
+Test(chain, behind_a_greedy_draw)
+{
+    static const struct {
+        char samplers[4];
+        bool looks;
+    } c[] = {{"edt", true}, {"dt", true}, {"et", true}, {"ktd", false}, {"tde", false}};
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        struct gr_sampler_params p = plain(c[i].samplers);
+        p.temp = 0, p.dry_multiplier = 1, p.penalty_repeat = 2, p.penalty_last_n = 8;
+        struct gr_sampler *s = open_sampler(&p);
+        cr_expect_eq(gr_sampler_looks_back(s), c[i].looks, "%s", c[i].samplers);
+        gr_sampler_free(&s);
+    }
+}
+
 /* XTC at its probability: with it the last likely token stands for all of them. */
 Test(chain, xtc_frequencies)
 {
