@@ -95,7 +95,7 @@ static int32_t find_mark(struct gr_answer *a, char c, size_t *n)
  * JSON. */
 static const char *find_bare_call(const struct gr_answer *a, char c)
 {
-    bool here = a->tools && a->first && a->held.n == a->n_blank && (c == '{' || c == '[');
+    bool here = a->types && a->first && a->held.n == a->n_blank && (c == '{' || c == '[');
     for (int32_t i = 0; i < a->n_mark && here; i++)
         if (a->mark[i].kind == GR_MARK_CALL && !a->mark[i].n)
             return a->mark[i].rest;
@@ -242,16 +242,35 @@ static void read_prompt(struct gr_answer *a, const char *p, size_t n)
     put_all(a, p + trimmed, n - trimmed);
 }
 
+/* Adds the parameters of a tool, of several of the same name those of the first. */
+static bool add_type(json_t *types, json_t *tool)
+{
+    json_t *function = json_object_get(tool, "function");
+    function = function ? function : tool;
+    const char *name = json_string_value(json_object_get(function, "name"));
+    if (!name || json_object_get(types, name))
+        return true;
+    json_t *properties =
+        json_object_get(json_object_get(function, "parameters"), "properties");
+    return !json_object_set(types, name, properties ? properties : json_null());
+}
+
 static int read_tools(struct gr_answer *a, const char *p, size_t n)
 {
     json_error_t e;
-    a->tools = json_loadb(p, n, 0, &e);
-    if (!a->tools)
+    json_t *tools = json_loadb(p, n, 0, &e);
+    int rc = 0;
+    if (!tools && json_error_code(&e) != json_error_out_of_memory)
         return gr_fail(GR_E_INVALID, "tools, line %d, column %d: %s", e.line, e.column,
                        gr_one_line(e.text));
-    if (!json_is_array(a->tools))
-        return gr_fail(GR_E_INVALID, "tools: a JSON array is expected");
-    return 0;
+    if (tools && !json_is_array(tools))
+        rc = gr_fail(GR_E_INVALID, "tools: a JSON array is expected");
+    a->types = json_object();
+    bool fine = tools && a->types;
+    for (size_t i = 0; i < json_array_size(tools) && fine; i++)
+        fine = add_type(a->types, json_array_get(tools, i));
+    json_decref(tools);
+    return rc || fine ? rc : gr_fail(GR_E_NOMEM_HOST, "tools: out of host memory");
 }
 
 int gr_answer_new(struct gr_answer **out, const struct gr_answer_params *params)
@@ -308,7 +327,7 @@ void gr_answer_free(struct gr_answer **answer)
     struct gr_answer *a = answer ? *answer : NULL;
     if (!a)
         return;
-    json_decref(a->tools);
+    json_decref(a->types);
     gr_call_fini(&a->call);
     gr_vec_fini(&a->held);
     gr_vec_fini(&a->raw);

@@ -68,7 +68,7 @@ struct gr_answer {
     void *user;
     int rc;
     bool ended;
-    json_t *tools; /* or NULL */
+    json_t *types; /* of parameters, by the names of their tools; NULL: no tools */
     struct gr_mark mark[GR_MAX_MARK];
     struct gr_finder finder[GR_MAX_MARK];
     int32_t n_mark;

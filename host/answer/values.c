@@ -6,19 +6,6 @@
 
 /* ---- types of parameters ---- */
 
-static json_t *find_parameter(json_t *tools, const char *function, const char *key, size_t n_key)
-{
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
-        f = f ? f : tool;
-        const char *name = json_string_value(json_object_get(f, "name"));
-        if (name && !strcmp(name, function))
-            return json_object_getn(json_object_get(json_object_get(f, "parameters"), "properties"),
-                                    key, n_key);
-    }
-    return NULL;
-}
-
 /* Returns whether a schema's type allows strings alone. */
 static bool is_string_type(json_t *schema)
 {
@@ -109,7 +96,7 @@ static bool give_key(struct gr_answer *a, const char *key, size_t n)
 bool gr_parameter_give(struct gr_answer *a, const char *key, size_t n_key, const char *value,
                        size_t n)
 {
-    json_t *schema = find_parameter(a->tools, a->call.name, key, n_key);
+    json_t *schema = json_object_getn(json_object_get(a->types, a->call.name), key, n_key);
     if (!give_key(a, key, n_key))
         return false;
     return (!is_string_type(schema) && give_value(a, value, n)) || give_string(a, value, n);

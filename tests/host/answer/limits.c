@@ -92,6 +92,43 @@ static double seconds_for(const char *format, const char *unit, size_t n_bytes, 
     return (double)(t[1].tv_sec - t[0].tv_sec) + (double)(t[1].tv_nsec - t[0].tv_nsec) * 1e-9;
 }
 
+static void append(struct gr_vec *v, const char *fmt, int i)
+{
+    char part[128];
+    snprintf(part, sizeof part, fmt, i);
+    add_text(v, part);
+}
+
+/* A reader that looks through the tools for each parameter takes a minute. */
+Test(limits, many_tools_and_parameters, .timeout = 60)
+{
+    enum { N = 30000 };
+    struct gr_vec tools = {0}, text = {0};
+    struct reading r;
+    clock_t begin = clock();
+    for (int i = 0; i < N; i++)
+        append(&tools, i ? ", {\"name\": \"f%d\"}" : "[{\"name\": \"f%d\"}", i);
+    append(&tools, ", {\"name\": \"g\", \"parameters\": {\"properties\": {\"k%d\": ", N - 1);
+    add_text(&tools, "{\"type\": \"string\"}}}}]");
+    add_text(&text, "<tool_call><function=g>");
+    for (int i = 0; i < N; i++)
+        append(&text, "<parameter=k%d>\n1\n</parameter>", i);
+    add_text(&text, "</function></tool_call>");
+    add(&tools, "", 1);
+    read_answer(&r, "qwen3-coder", NULL, tools.data, text.data, text.n, text.n, NULL);
+    cr_assert_eq(r.n_done, 1);
+    static const char end[] = "\"k29998\": 1, \"k29999\": \"1\"}";
+    cr_expect(r.arguments[0].n > sizeof end &&
+                  !memcmp((char *)r.arguments[0].data + r.arguments[0].n - (sizeof end - 1), end,
+                          sizeof end - 1),
+              "the last parameter has its type");
+    cr_expect(clock() - begin < 10 * CLOCKS_PER_SEC, "%.1f s",
+              (double)(clock() - begin) / CLOCKS_PER_SEC);
+    reading_fini(&r);
+    gr_vec_fini(&tools);
+    gr_vec_fini(&text);
+}
+
 /* A quadratic reader takes minutes for these. */
 Test(limits, time_and_memory_are_linear, .timeout = 60)
 {
@@ -155,6 +192,10 @@ Test(limits, a_receiver_can_end_the_reading)
     gr_answer_free(&a);
 }
 
+static const char some_tools[] =
+    "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": {\"type\": \"string\"}}}}, {}, "
+    "{\"name\": \"g\"}]";
+
 Test(limits, every_allocation_may_fail)
 {
     static const char qwen[] =
@@ -164,8 +205,11 @@ Test(limits, every_allocation_may_fail)
         for (uint64_t k = 1; !done && k < 1000; k++) {
             size_t seen = 0, held = gr_alloc_held(NULL);
             struct gr_answer *a = NULL;
-            struct gr_answer_params params = {
-                .format = format ? "qwen3-coder" : "hermes", .fn = count, .user = &seen};
+            struct gr_answer_params params = {.format = format ? "qwen3-coder" : "hermes",
+                                              .tools = some_tools,
+                                              .n_tools = sizeof some_tools - 1,
+                                              .fn = count,
+                                              .user = &seen};
             gr_alloc_fail_at(k, 0);
             int rc = gr_answer_new(&a, &params);
             if (!rc)
