@@ -37,14 +37,38 @@ def expect(what, ok, found):
         print(f"{what}: {found!r}"[:2000])
 
 
-class Terminal:
-    """A chat on a pseudo terminal."""
+def shell(words):
+    """Runs the program as a shell does with job control: says how it finds the terminal when the program stops, and a line lets it go on."""
+    modes = termios.tcgetattr(0)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, 0)
+        os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        os.execv(PROGRAM, ["gpurun", *words])
+    while True:
+        status = os.waitpid(pid, os.WUNTRACED)[1]
+        if not os.WIFSTOPPED(status):
+            os._exit(os.waitstatus_to_exitcode(status) & 255)
+        os.tcsetpgrp(0, os.getpgrp())
+        found = termios.tcgetattr(0)
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        sane = all(found[i] == modes[i] for i in range(4))
+        os.write(1, b"stopped, sane\r\n" if sane else b"stopped, changed\r\n")
+        os.read(0, 100)
+        os.tcsetpgrp(0, pid)
+        os.kill(-pid, signal.SIGCONT)
 
-    def __init__(self, *words, env=None, columns=90):
+
+class Terminal:
+    """A chat on a pseudo terminal, beneath a shell or not."""
+
+    def __init__(self, *words, env=None, columns=90, run=lambda words: os.execv(PROGRAM, ["gpurun", *words])):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.environ.update({"TERM": "xterm", "XDG_STATE_HOME": path("state"), **(env or {})})
-            os.execv(PROGRAM, ["gpurun", *words])
+            run(words)
         self.size(columns)
         self.data, self.seen = b"", 0
         self.wait()
@@ -233,6 +257,24 @@ expect("two answers are stopped", [r for r, _ in saved("i.json")] == ["user", "a
        all(len(text) < 60000 for _, text in saved("i.json")), saved("i.json"))
 time.sleep(1.1)
 expect("Ctrl-C at the empty prompt leaves after a while", t.end(b"\x03") == 130, t.data)
+
+# Ctrl-Z stops the program at the prompt, twice in a line, and within an answer; each goes on where it was.
+t = Terminal(*CHAT, "--ignore-eos", "-c", "16384", run=shell)
+os.write(t.fd, b"abc")
+t.wait(b"abc")
+for again in range(2):
+    t.type("\x1a", b"stopped, sane")
+    t.type("\r", b"> abc")
+os.write(t.fd, b"\x01X\r")
+t.wait(re.compile(rb"\r\n[^\[\r]{20}"))
+t.type("\x1a", b"stopped, sane")
+t.type("\r", re.compile(rb"\r\n[^\[\r]{20}"))
+t.type("\x03")
+t.type("/set n 4\r")
+t.type("ab\x7f\x01Y\r")
+t.type("/save " + path("z.json") + "\r")
+expect("Ctrl-Z", [text for role, text in saved("z.json") if role == "user"] == ["Xabc", "Ya"], saved("z.json"))
+expect("Ctrl-Z: the end", t.end(b"\x04") == 0, t.data)
 
 # What hangs is ended by a second Ctrl-C that comes later.
 os.mkfifo(path("fifo"))

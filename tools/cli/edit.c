@@ -169,6 +169,22 @@ static unsigned char on_interrupt(EditLine *line, int key)
     return CC_EOF;
 }
 
+/* Stops the program as the terminal does where keys are signals; it goes on with the line. */
+static unsigned char on_suspend(EditLine *line, int key)
+{
+    struct gr_edit *e = owner_of(line);
+    struct sigaction stops = {.sa_handler = SIG_DFL}, before;
+    (void)key;
+    if (!e)
+        return CC_ERROR;
+    e->lib->el_set(line, EL_PREP_TERM, 0);
+    sigaction(SIGTSTP, &stops, &before);
+    (void)kill(0, SIGTSTP);
+    sigaction(SIGTSTP, &before, NULL);
+    e->lib->el_set(line, EL_PREP_TERM, 1);
+    return CC_REDISPLAY;
+}
+
 /* libedit reads characters of the locale: one of UTF-8 is needed, whatever the user's is. */
 static void choose_locale(void)
 {
@@ -204,10 +220,12 @@ int gr_edit_open(struct gr_edit **out)
     e->lib->el_set(e->line, EL_HIST, e->lib->history, e->history);
     e->lib->el_set(e->line, EL_BIND, "^R", "em-inc-search-prev", NULL);
     e->lib->el_source(e->line, NULL); /* ~/.editrc */
-    /* Ctrl-C is a key while a line is edited, so that it leaves in good order. */
+    /* Ctrl-C and Ctrl-Z are keys while a line is edited, so that they leave it in good order. */
     e->lib->el_set(e->line, EL_ADDFN, "gr-interrupt", "leave the line", on_interrupt);
+    e->lib->el_set(e->line, EL_ADDFN, "gr-suspend", "stop the program", on_suspend);
     e->lib->el_set(e->line, EL_SETTY, "-d", "-isig", NULL);
     e->lib->el_set(e->line, EL_BIND, "^C", "gr-interrupt", NULL);
+    e->lib->el_set(e->line, EL_BIND, "^Z", "gr-suspend", NULL);
     load_history(e);
     return 0;
 }
