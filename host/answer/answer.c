@@ -216,30 +216,20 @@ static void put_all(struct gr_answer *a, const char *p, size_t n)
 
 /* ---- the interface ---- */
 
-static bool ends_with(const char *p, size_t n, const struct gr_mark *m)
-{
-    return m->n && m->n <= n && !memcmp(p + n - m->n, m->text, m->n);
-}
-
 /* Begins as the end of the prompt says: within reasoning, or behind the mark of a call. */
 static void read_prompt(struct gr_answer *a, const char *p, size_t n)
 {
-    size_t trimmed = n;
-    const struct gr_mark *mark = NULL;
-    while (trimmed && gr_is_blank(p[trimmed - 1]))
-        trimmed--;
-    for (int32_t i = 0; i < a->n_mark; i++)
-        if (ends_with(p, trimmed, &a->mark[i]) && (!mark || a->mark[i].n > mark->n))
-            mark = &a->mark[i];
+    size_t n_blank;
+    const struct gr_mark *mark = gr_format_opened(a->mark, a->n_mark, p, n, &n_blank);
     if (!mark || mark->kind == GR_MARK_SKIP)
         return;
     if (mark->kind == GR_MARK_REASONING) {
         begin_reasoning(a, mark->rest);
         return;
     }
-    a->n_given = mark->n + n - trimmed;
+    a->n_given = mark->n + n_blank;
     put_all(a, mark->text, mark->n);
-    put_all(a, p + trimmed, n - trimmed);
+    put_all(a, p + n - n_blank, n_blank);
 }
 
 /* Adds the parameters of a tool, of several of the same name those of the first. */
@@ -250,8 +240,7 @@ static bool add_type(json_t *types, json_t *tool)
     const char *name = json_string_value(json_object_get(function, "name"));
     if (!name || json_object_get(types, name))
         return true;
-    json_t *properties =
-        json_object_get(json_object_get(function, "parameters"), "properties");
+    json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
     return !json_object_set(types, name, properties ? properties : json_null());
 }
 

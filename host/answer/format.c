@@ -86,6 +86,21 @@ int32_t gr_format_marks(const char *name, struct gr_mark *mark)
     return found ? n : -1;
 }
 
+const struct gr_mark *gr_format_opened(const struct gr_mark *mark, int32_t n_mark, const char *p,
+                                       size_t n, size_t *n_blank)
+{
+    const struct gr_mark *found = NULL;
+    size_t end = n;
+    while (end && strchr(" \n\r\t", p[end - 1]) && p[end - 1])
+        end--;
+    *n_blank = n - end;
+    for (int32_t i = 0; i < n_mark; i++)
+        if (mark[i].n && mark[i].n <= end && (!found || mark[i].n > found->n) &&
+            !memcmp(p + end - mark[i].n, mark[i].text, mark[i].n))
+            found = &mark[i];
+    return found;
+}
+
 const struct gr_writing *gr_format_writing(const char *name)
 {
     bool ours = false;

@@ -39,6 +39,11 @@ struct gr_mark {
 /* Marks of a format into mark [GR_MAX_MARK]; returns their number, or -1: no such format. */
 int32_t gr_format_marks(const char *name, struct gr_mark *mark);
 
+/* The mark that a prompt ends with, but for blanks, whose number is stored in *n_blank; the longest
+ * of them, NULL: none. */
+const struct gr_mark *gr_format_opened(const struct gr_mark *mark, int32_t n_mark, const char *p,
+                                       size_t n, size_t *n_blank);
+
 /* The alternatives of a pattern, which stands at %{: the first one; the one behind the alternative
  * that contains p, NULL: it is the last; what follows all of them. */
 const char *gr_pattern_first(const char *p);

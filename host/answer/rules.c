@@ -28,38 +28,6 @@ static void fail(struct writer *w, int rc)
     w->r->rc = w->r->rc ? w->r->rc : rc;
 }
 
-/* ---- literal texts ---- */
-
-/* Length of the control token that a text begins with, 0: it begins with none. */
-static size_t find_token(const struct writer *w, const char *p, size_t n, int32_t *id)
-{
-    for (size_t k = GR_MIN(n, (size_t)64); w->vocab && k > 1; k--) {
-        *id = gr_vocab_find(w->vocab, p, k);
-        if (*id >= 0 && gr_vocab_type(w->vocab, *id) == GR_TOKEN_CONTROL &&
-            !gr_vocab_is_eog(w->vocab, *id))
-            return k;
-    }
-    return 0;
-}
-
-static void add_literal(struct writer *w, uint32_t seq, const char *p, size_t n)
-{
-    size_t done = 0;
-    int32_t id = 0;
-    for (size_t at = 0; at < n;) {
-        size_t k = find_token(w, p + at, n - at, &id);
-        if (k) {
-            if (at > done)
-                gr_rules_add(w->r, seq, gr_rules_literal(w->r, p + done, at - done));
-            gr_rules_add(w->r, seq, gr_rules_token(w->r, (uint32_t)id, false));
-            done = at + k;
-        }
-        at += k ? k : 1;
-    }
-    if (n > done)
-        gr_rules_add(w->r, seq, gr_rules_literal(w->r, p + done, n - done));
-}
-
 /* ---- arguments ---- */
 
 static int append(const char *p, size_t n, void *text)
@@ -184,7 +152,7 @@ static uint32_t parameter(struct writer *w, const struct tool *t, const char *ke
                         gr_quote(key, strlen(key))));
     for (const char *p = w->writing->parameter; *p && !w->r->rc;) {
         size_t n = strcspn(p, "%");
-        add_literal(w, seq, p, n);
+        gr_answer_add_literal(w->r, w->vocab, seq, p, n);
         p += n;
         if (*p && p[1] == 'k')
             gr_rules_add(w->r, seq, gr_rules_text(w->r, key));
@@ -242,7 +210,7 @@ static uint32_t write_call(struct writer *w, const struct tool *t)
     uint32_t seq = gr_rules_seq(w->r);
     for (const char *p = w->writing->call; *p && !w->r->rc;) {
         size_t n = strcspn(p, "%");
-        add_literal(w, seq, p, n);
+        gr_answer_add_literal(w->r, w->vocab, seq, p, n);
         p += n;
         if (*p)
             add_element(w, seq, t, p[1]);
@@ -295,21 +263,26 @@ static int add_tool(struct writer *w, uint32_t alt, json_t *json, size_t i, cons
     return rc;
 }
 
-/* All calls, in a row. */
-static void write_calls(struct writer *w, uint32_t root, uint32_t call, bool several)
+/* All calls, in a row, and what may be in their place. */
+static void write_calls(struct writer *w, uint32_t root, uint32_t call,
+                        const struct gr_answer_calls *params)
 {
     struct gr_rules *r = w->r;
     const struct gr_writing *f = w->writing;
-    uint32_t seq = gr_rules_seq(r), more = gr_rules_seq(r);
-    add_literal(w, seq, f->open, strlen(f->open));
+    uint32_t seq = gr_rules_seq(r), more = gr_rules_seq(r), whole = gr_rules_seq(r);
+    gr_answer_add_literal(r, w->vocab, seq, f->open, strlen(f->open));
     gr_rules_add(r, seq, gr_rules_ref(r, call));
-    if (several && f->between) {
-        add_literal(w, more, f->between, strlen(f->between));
+    if (params->several && f->between) {
+        gr_answer_add_literal(r, w->vocab, more, f->between, strlen(f->between));
         gr_rules_add(r, more, gr_rules_ref(r, call));
         gr_rules_add(r, seq, gr_rules_repeat(r, more, 0, GR_UNBOUNDED));
     }
-    add_literal(w, seq, f->close, strlen(f->close));
-    gr_rules_define(r, root, seq);
+    gr_answer_add_literal(r, w->vocab, seq, f->close, strlen(f->close));
+    if (params->optional) {
+        fail(w, gr_answer_add_free_text(r, w->vocab, whole, params, *f->open ? f->open : f->call));
+        gr_rules_add(r, whole, gr_rules_repeat(r, seq, 0, 1));
+    }
+    gr_rules_define(r, root, params->optional ? whole : seq);
 }
 
 static int write_tools(struct writer *w, const struct gr_answer_calls *params, json_t *tools)
@@ -327,7 +300,7 @@ static int write_tools(struct writer *w, const struct gr_answer_calls *params, j
     if (rc)
         return rc;
     gr_rules_define(w->r, call, alt);
-    write_calls(w, root, call, params->several);
+    write_calls(w, root, call, params);
     return w->r->rc;
 }
 

@@ -11,4 +11,12 @@
 int gr_answer_rules(struct gr_rules *rules, const struct gr_answer_calls *params,
                     const struct gr_vocab *vocab);
 
+/* Appends a text to the sequence, control tokens of the vocabulary in it as these tokens. */
+void gr_answer_add_literal(struct gr_rules *r, const struct gr_vocab *vocab, uint32_t seq,
+                           const char *p, size_t n);
+/* Appends what may stand in front of calls whose text begins with `opening`: blocks of reasoning,
+ * then text without the mark of a call that opening begins with. */
+int gr_answer_add_free_text(struct gr_rules *r, const struct gr_vocab *vocab, uint32_t seq,
+                            const struct gr_answer_calls *params, const char *opening);
+
 #endif

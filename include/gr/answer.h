@@ -93,12 +93,21 @@ struct gr_answer_calls {
     size_t n_tools;
     const char *name; /* of the function to call; NULL: any of them */
     bool several;     /* allow more than one call, where the format has several */
+    /* Free text, which ends with the answer or with calls: the grammar limits tokens from the mark
+     * on that begins a call, wherever the model writes it. Reasoning may stand in front, marks
+     * within it are none. Where the vocabulary has the mark as a control token it is that token
+     * alone. */
+    bool optional;
+    const char *prompt; /* [n_prompt] of optional: the end of the rendered prompt, which may have
+                           opened a block of reasoning; NULL: it has not */
+    size_t n_prompt;
 };
 /* Makes a grammar by which a whole answer is a call, or several, as the format writes them: the
  * names are those of the tools, the arguments valid by their schemas (host/grammar/SCHEMA.md). It
- * holds from the first token of the answer on: the prompt must not have opened a block of
- * reasoning. GR_E_INVALID: no such format, a tool without a usable name, no such function, or a
- * schema that cannot be kept; GR_E_TOO_LARGE: a limit of grammars. */
+ * holds from the first token of the answer on; without `optional` the prompt must not have opened a
+ * block of reasoning. GR_E_INVALID: no such format, a tool without a usable name, no such function,
+ * or a schema that cannot be kept; GR_E_UNSUPPORTED: optional calls that begin with no mark
+ * (llama3, json, functionary-v3.2); GR_E_TOO_LARGE: a limit of grammars. */
 GR_API int gr_answer_grammar(struct gr_grammar **out, const struct gr_model *model,
                              const struct gr_answer_calls *calls);
 

@@ -142,6 +142,186 @@ Test(grammar, drawn_calls_are_read_back, .timeout = 120)
     gr_vec_fini(&text);
 }
 
+/* ---- optional calls ---- */
+
+static struct gr_grammar_state *make_optional(const char *format, const char *prompt)
+{
+    struct gr_answer_calls calls = calls_of(format, NULL, true);
+    struct gr_grammar_state *s;
+    calls.optional = true;
+    calls.prompt = prompt, calls.n_prompt = prompt ? strlen(prompt) : 0;
+    cr_assert_eq(make(&s, &calls), 0, "%s: %s", format, gr_error());
+    return s;
+}
+
+#define STOP "{\"name\": \"stop\", \"arguments\": {}}"
+
+Test(grammar, optional_calls)
+{
+    static const struct {
+        const char *prompt, *text;
+        bool fine;
+    } cases[] = {
+        {NULL, "", true},
+        {NULL, "Hello, \xc3\xa9 a < b <tool <tool_ </think>", true},
+        {NULL, "<tool_call>\n" STOP "\n</tool_call>", true},
+        {NULL, "I look.\n<tool_call>\n" STOP "\n</tool_call>", true},
+        {NULL, "<<tool_call>\n" STOP "\n</tool_call>", true},
+        {NULL,
+         "<tool<tool_call<tool_call>\n" STOP "\n</tool_call>\n<tool_call>\n" STOP "\n</tool_call>",
+         true},
+        {NULL, "<tool_call>", false},
+        {NULL, "x<tool_call>no", false},
+        {NULL, "<tool_call>\n{\"name\": \"go\", \"arguments\": {}}\n</tool_call>", false},
+        {NULL, "<tool_call>\n" STOP "\n</tool_call> more", false},
+        {NULL, "<think>\nor <tool_call>?</think>\n\nNo.", true},
+        {NULL, "<think>or <tool_call>?</think><tool_call>no", false},
+        {NULL, "<think>or <tool_call>?", false},
+        {NULL, "or <tool_call>?</think>No.", false},
+        {"<think>\n", "or <tool_call>?</think>No.", true},
+        {"<think>\n", "or <tool_call>?</think><tool_call>\n" STOP "\n</tool_call>", true},
+        {"<think>\n", "or <tool_call>?</think><tool_call>no", false},
+        {"<think></think>", "or <tool_call>?</think>No.", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gr_grammar_state *s = make_optional("hermes", cases[i].prompt);
+        cr_expect_eq(accepts(s, cases[i].text), cases[i].fine, "%zu: %s", i, cases[i].text);
+        gr_grammar_state_free(&s);
+    }
+}
+
+static const struct {
+    const char *format, *mark; /* what begins calls; NULL: nothing does */
+} marks[] = {{"deepseek-r1", "<\xef\xbd\x9ctool\xe2\x96\x81"
+                             "calls\xe2\x96\x81"
+                             "begin\xef\xbd\x9c>"},
+             {"command-r7b", "<|START_ACTION|>"},
+             {"kimi-k2", "<|tool_calls_section_begin|>"},
+             {"minimax-m2", "<minimax:tool_call>"},
+             {"seed-oss", "<seed:tool_call>"},
+             {"glm", "<tool_call>"},
+             {"qwen3-coder", "<tool_call>"},
+             {"hermes", "<tool_call>"},
+             {"harmony", "<|channel|>commentary to="},
+             {"functionary-v3.2", NULL},
+             {"functionary-v3.1", "<function="},
+             {"llama3", NULL},
+             {"mistral-args", "[TOOL_CALLS]"},
+             {"mistral", "[TOOL_CALLS]"},
+             {"phi4-mini", "<|tool_call|>"},
+             {"granite3", "<|tool_call|>"},
+             {"command-r", "Action:"},
+             {"json", NULL}};
+
+/* Beginnings of the mark in any order, characters, sometimes the mark. */
+static void random_text(struct gr_rng *rng, const char *mark, char *to, size_t n)
+{
+    static const char *const parts[] = {"x", " ", "\n", "\xc3\xa9", "<", ">", "{\"", "[", "A"};
+    to[0] = 0;
+    for (uint32_t i = gr_rng_below(rng, 8); i; i--) {
+        size_t length = strlen(mark), k = length;
+        if (gr_rng_below(rng, 5))
+            k = gr_rng_below(rng, (uint32_t)length);
+        while (((uint8_t)mark[k] & 0xc0) == 0x80)
+            k--;
+        if (gr_rng_below(rng, 2))
+            snprintf(to + strlen(to), n - strlen(to), "%.*s", (int)k, mark);
+        else
+            strcat(to, parts[gr_rng_below(rng, 9)]);
+    }
+}
+
+/* Text is free as long as the mark is not within; behind it comes a call, which is read back. */
+Test(grammar, random_texts_before_optional_calls, .timeout = 120)
+{
+    struct gr_rng rng = gr_rng_new(11);
+    struct gr_vec call = {0};
+    int n_free = 0, n_marked = 0;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        const char *mark = marks[i].mark;
+        struct gr_answer_calls calls = calls_of(marks[i].format, NULL, true);
+        struct gr_grammar_state *forced, *s = NULL;
+        cr_assert_eq(make(&forced, &calls), 0, "%s", gr_error());
+        calls.optional = true;
+        cr_assert_eq(make(&s, &calls), mark ? 0 : GR_E_UNSUPPORTED, "%s", marks[i].format);
+        for (int k = 0; k < 150 && mark; k++) {
+            char text[512];
+            struct reading r;
+            random_text(&rng, mark, text, sizeof text);
+            bool marked = strstr(text, mark) != NULL;
+            cr_assert_eq(accepts(s, text), !marked, "%s: %s", mark, text);
+            marked ? n_marked++ : n_free++;
+            draw_text(forced, &rng, &call);
+            strcpy(text, k % 2 ? "I look. " : "");
+            gr_grammar_state_reset(s);
+            for (const char *p = text; *p; p++)
+                cr_assert_eq(gr_grammar_accept(s, (uint8_t)*p), 0);
+            for (size_t c = 0; c < call.n; c++)
+                cr_assert_eq(gr_grammar_accept(s, ((uint8_t *)call.data)[c]), 0, "%s: %.*s",
+                             marks[i].format, (int)call.n, (char *)call.data);
+            cr_assert(gr_grammar_may_end(s));
+            read_answer(&r, marks[i].format, NULL, tools, call.data, call.n, 9, &rng);
+            cr_assert(r.n_done > 0);
+            reading_fini(&r);
+        }
+        gr_grammar_state_free(&s);
+        gr_grammar_state_free(&forced);
+    }
+    cr_expect(n_free > 1000 && n_marked > 300, "%d, %d", n_free, n_marked);
+    gr_vec_fini(&call);
+}
+
+/* A state of a grammar with control tokens for marks. */
+static struct gr_grammar_state *optional_state(const char *format, struct gr_vocab **v,
+                                               struct gr_token_trie **trie, const char *token)
+{
+    const char *const texts[] = {"<|end|>", token};
+    struct gr_answer_calls calls = calls_of(format, "stop", false);
+    struct gr_rules rules;
+    struct gr_grammar *g;
+    calls.optional = true;
+    cr_assert_eq(byte_vocab_open(v, texts, 2), 0);
+    cr_assert_eq(gr_token_trie_new(trie, *v), 0);
+    cr_assert_eq(gr_rules_init(&rules), 0);
+    cr_assert_eq(gr_answer_rules(&rules, &calls, *v), 0, "%s", gr_error());
+    cr_assert_eq(gr_grammar_new(&g, &rules, *trie, 0, 0), 0, "%s", gr_error());
+    gr_rules_fini(&rules);
+    return state_of(g);
+}
+
+/* Accepts the bytes of a text, "#" as the control token; false: one is refused. */
+static bool accepts_with_token(struct gr_grammar_state *s, const char *text)
+{
+    int rc = 0;
+    gr_grammar_state_reset(s);
+    for (; *text && !rc; text++)
+        rc = gr_grammar_accept(s, *text == '#' ? 257 : (uint8_t)*text);
+    return !rc;
+}
+
+Test(grammar, optional_calls_behind_control_tokens)
+{
+    struct gr_token_trie *trie;
+    struct gr_vocab *v;
+    struct gr_grammar_state *s = optional_state("hermes", &v, &trie, "<tool_call>");
+    cr_expect(accepts_with_token(s, "a <tool") && gr_grammar_may_end(s));
+    cr_expect(accepts_with_token(s, "a#\n" STOP "\n</tool_call>") && gr_grammar_may_end(s));
+    cr_expect(!accepts_with_token(s, "a#x"));
+    gr_grammar_state_free(&s);
+    gr_token_trie_free(&trie);
+    gr_vocab_close(&v);
+    s = optional_state("harmony", &v, &trie, "<|channel|>");
+    cr_expect(accepts_with_token(s, "#analysis<|message|>hm, com<|end|>#comma#final") &&
+              gr_grammar_may_end(s));
+    cr_expect(accepts_with_token(s, "##commentary to=functions.stop "));
+    cr_expect(!gr_grammar_may_end(s));
+    cr_expect(!accepts_with_token(s, "x#commentary to=functions.go"));
+    cr_expect(!accepts_with_token(s, "x#commentary to=python"));
+    gr_grammar_state_free(&s);
+    gr_token_trie_free(&trie);
+    gr_vocab_close(&v);
+}
+
 Test(grammar, marks_are_control_tokens)
 {
     static const char *const texts[] = {"<|end|>", "<tool_call>"};

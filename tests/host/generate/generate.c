@@ -1,6 +1,7 @@
 /* gr_generate against the same loop written out with the parts. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -386,5 +387,93 @@ Test(generate, survives_failing_allocations)
         n_failed += rc != 0;
     }
     cr_expect_gt(n_failed, 30);
+    gr_model_close(&m);
+}
+
+/* ---- optional calls ---- */
+
+struct call {
+    char arguments[256]; /* without blanks */
+    size_t n;
+    int n_done;
+};
+
+static int take_call(const struct gr_answer_delta *d, void *user)
+{
+    struct call *c = user;
+    cr_assert(d->part != GR_ANSWER_TEXT && d->part != GR_ANSWER_WITHDRAWN);
+    for (size_t i = 0; d->part == GR_ANSWER_ARGUMENTS && i < d->n; i++)
+        if (!strchr(" \n", d->text[i]) && c->n + 1 < sizeof c->arguments)
+            c->arguments[c->n++] = d->text[i];
+    c->n_done += d->part == GR_ANSWER_DONE;
+    return 0;
+}
+
+static struct gr_grammar_state *open_optional(const struct gr_model *m)
+{
+    static const char tools[] =
+        "[{\"name\": \"set\", \"parameters\": {\"properties\": {\"unit\": {\"enum\": [\"C\", "
+        "\"F\"]}, \"days\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 14}}, "
+        "\"required\": [\"unit\", \"days\"], \"additionalProperties\": false}}]";
+    struct gr_answer_calls calls = {
+        .format = "hermes", .tools = tools, .n_tools = sizeof tools - 1, .optional = true};
+    struct gr_grammar *g;
+    struct gr_grammar_state *state;
+    cr_assert_eq(gr_answer_grammar(&g, m, &calls), 0, "%s", gr_error_message());
+    cr_assert_eq(gr_grammar_state_new(&state, g), 0);
+    gr_grammar_free(&g);
+    return state;
+}
+
+/* Text is what it is without the grammar; a call that has begun becomes a valid one, whatever the
+ * model would write. */
+Test(generate, optional_calls)
+{
+    static const char begun[] = "I look.\n<tool_call>";
+    struct gr_model *m = open_model();
+    struct gr_sampler_params sp = gr_sampler_params_default();
+    struct gr_grammar_state *state = open_optional(m);
+    struct text free_text, t;
+    struct gr_generate_params p = params_for(&free_text, N_PREDICT);
+    int32_t *ids;
+    size_t n;
+    sp.temp = 0, p.sampler = &sp;
+    cr_assert_eq(gr_generate(m, PROMPT, strlen(PROMPT), NULL, &p, NULL), 0);
+    p = params_for(&t, N_PREDICT), p.sampler = &sp, p.grammar = state;
+    cr_assert_eq(gr_generate(m, PROMPT, strlen(PROMPT), NULL, &p, NULL), 0, "%s",
+                 gr_error_message());
+    expect_text(&t, free_text.p, free_text.n);
+
+    cr_assert_eq(gr_text_tokenize(m, begun, strlen(begun), false, false, &ids, &n), 0);
+    for (int seed = 0; seed < 8; seed++) {
+        struct gr_generated r;
+        struct call c = {.n = 0};
+        struct gr_answer_params params = {.format = "hermes",
+                                          .prompt = "<tool_call>",
+                                          .n_prompt = strlen("<tool_call>"),
+                                          .fn = take_call,
+                                          .user = &c};
+        struct gr_answer *a;
+        char unit;
+        int days = 0, end = 0;
+        gr_grammar_state_reset(state);
+        for (size_t i = 0; i < n; i++)
+            cr_assert_eq(gr_grammar_accept(state, ids[i]), 0, "%s", gr_error_message());
+        p = params_for(&t, 200), p.sampler = &sp, p.grammar = state;
+        sp.temp = 2, sp.seed = (uint64_t)seed;
+        cr_assert_eq(gr_generate(m, begun, strlen(begun), NULL, &p, &r), 0, "%s",
+                     gr_error_message());
+        cr_expect_eq(r.end, GR_END_EOG, "%.*s", (int)t.n, t.p);
+        cr_assert_eq(gr_answer_new(&a, &params), 0, "%s", gr_error_message());
+        cr_assert_eq(gr_answer_push(a, t.p, t.n), 0);
+        cr_assert_eq(gr_answer_end(a), 0);
+        gr_answer_free(&a);
+        cr_expect(sscanf(c.arguments, "{\"unit\":\"%c\",\"days\":%d}%n", &unit, &days, &end) == 2 &&
+                      end == (int)c.n && strchr("CF", unit) && days >= 1 && days <= 14,
+                  "%.*s", (int)t.n, t.p);
+        cr_expect_eq(c.n_done, 1);
+    }
+    gr_free_ids(ids);
+    gr_grammar_state_free(&state);
     gr_model_close(&m);
 }
