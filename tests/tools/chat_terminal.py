@@ -19,7 +19,7 @@ import time
 PROGRAM = sys.argv[1]
 LIMIT = 20  # seconds without a byte
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
-CHAT = ["chat", "-t", "1", "--cpu-level", "ref", "--no-warmup", "--temp", "0", "--chat-template", TEMPLATE]
+CHAT = ["chat", "-t", "1", "--cpu-level", "ref", "--no-warmup", "--no-progress", "--temp", "0", "--chat-template", TEMPLATE]
 SHORT = [*CHAT, "-n", "8", "--ignore-eos"]
 PROMPT = re.compile(rb"\[[\d.]+k?/[\d.]+k?\] > ")
 
