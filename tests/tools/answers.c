@@ -200,7 +200,7 @@ Test(answers, variables)
         {"GPURUN_TMEP", "0", "did you mean GPURUN_TEMP?"},
         {"GPURUN_OP_TIMES", "1", "--op-times has none, give the flag itself"},
         {"LLAMA_ARG_CTX_SZIE", "256", "did you mean LLAMA_ARG_CTX_SIZE?"},
-        {"LLAMA_ARG_HOST", "x", "LLAMA_ARG_HOST has no effect: the HTTP server is not in this"},
+        {"LLAMA_ARG_TOOLS", "x", "LLAMA_ARG_TOOLS has no effect: not in this version; gpurun help"},
         {"LLAMA_ARG_FLASH_ATTN", "on",
          "LLAMA_ARG_FLASH_ATTN has no effect: there is one attention"},
         {"GPURUN_WHATEVER_IT_IS", "x", "GPURUN_WHATEVER_IT_IS names no flag of gpurun"}};

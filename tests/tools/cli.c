@@ -47,10 +47,10 @@ Test(cli, help_fits_the_screen)
     expect_screen(o, 25);
     expect_screen(GPURUN(NULL, "-h"), 25);
     expect_screen(GPURUN(NULL, "help"), 25);
-    static const char *const topics[] = {"all",    "text",   "sampling", "memory", "rope",
-                                         "output", "absent", "run",      "bench"};
+    static const char *const topics[] = {"all",    "text",   "sampling", "memory", "rope", "server",
+                                         "output", "absent", "run",      "serve",  "bench"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
-        expect_screen(GPURUN(NULL, "help", topics[i]), 500);
+        expect_screen(GPURUN(NULL, "help", topics[i]), 540);
     expect_screen(GPURUN(NULL, "help", "quantize"), 100);
     expect_screen(GPURUN(NULL, "tokenize", "--help"), 60);
     expect_exit(GPURUN(NULL, "help", "samplin"), 2, "no help on 'samplin': did you mean sampling");
@@ -64,7 +64,7 @@ Test(cli, help_on_a_flag)
                                "  values     -1000 to 1000\n"
                                "  default    0.8\n"
                                "  variables  GPURUN_TEMP, LLAMA_ARG_TEMP\n"
-                               "  commands   run, chat, profile\n";
+                               "  commands   run, chat, serve, profile\n";
     cr_expect_str_eq(GPURUN(NULL, "help", "--temp").out, temp);
     cr_expect_str_eq(GPURUN(NULL, "help", "temperature").out, temp);
     cr_expect_str_eq(GPURUN(NULL, "help", "--temp=1").out, temp);
@@ -223,7 +223,7 @@ Test(cli, usage_errors)
     expect_exit(GPURUN(NULL, "--tmep", "1"), 2, "unknown flag '--tmep': did you mean --temp?");
     expect_exit(GPURUN(NULL, "rnu"), 2, "did you mean gpurun run?");
     expect_exit(GPURUN(NULL, "Hello there"), 2, "gpurun -p");
-    expect_exit(GPURUN(NULL, "serve"), 2, "the HTTP server is not in this version");
+    expect_exit(GPURUN(NULL, "serve", "--slots"), 2, "not in this version");
     expect_exit(GPURUN(NULL, "--temp", "warm"), 2,
                 "--temp is 'warm': a number from -1000 to 1000 is expected");
     expect_exit(GPURUN(NULL, "-n"), 2, "-n needs a value");

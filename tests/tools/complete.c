@@ -31,7 +31,7 @@ Test(complete, commands_and_arguments)
 {
     cr_expect_str_eq(OFFERED("b"), "bench :gguf ");
     cr_expect_str_eq(OFFERED("per"), "perplexity :gguf ");
-    cr_expect(strstr(OFFERED(""), "run chat embed tokenize "));
+    cr_expect(strstr(OFFERED(""), "run chat serve embed tokenize "));
     cr_expect_str_eq(OFFERED("bench", ""), ":gguf ");
     cr_expect_str_eq(OFFERED("bench", "a.gguf", ""), ":gguf ");
     cr_expect_str_eq(OFFERED("bench", "-r", "3", ""), ":gguf ");
@@ -42,7 +42,7 @@ Test(complete, commands_and_arguments)
     cr_expect_str_eq(OFFERED("split", "a", ""), ":files ");
     cr_expect_str_eq(OFFERED("completion", ""), "bash zsh fish ");
     cr_expect_str_eq(OFFERED("list", "t"), "types tokenizers templates ");
-    cr_expect_str_eq(OFFERED("help", "s"), "sampling split ");
+    cr_expect_str_eq(OFFERED("help", "s"), "sampling server serve split ");
     cr_expect(strstr(OFFERED("help", ""), "all model text sampling "));
     cr_expect_str_eq(OFFERED("help", "--n-de"), "--n-depth --n-depth-others ");
 }

@@ -121,9 +121,12 @@ static int unknown_flag(const struct gr_options *o, const char *arg)
     char name[48];
     const struct gr_flag *f = with_other_dashes(o, arg, name);
     bool off;
+    const struct gr_flag *other = gr_flag_find(GR_N_COMMANDS, arg, strcspn(arg, "="), &off);
     if (f && f->kind == GR_FLAG_ABSENT)
         gr_say_error("unknown flag '%s'; %s: %s", arg, name, f->help);
-    else if (gr_flag_find(GR_N_COMMANDS, arg, strcspn(arg, "="), &off))
+    else if (other && other->group == SERVER)
+        gr_say_error("gpurun %s has no flag %s; gpurun help serve explains it", command, arg);
+    else if (other)
         gr_say_error("gpurun %s has no flag %s; gpurun help %s lists those it has", command, arg,
                      command);
     else if (near)

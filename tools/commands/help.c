@@ -126,7 +126,7 @@ static void print_brief(void)
     printf("\nMore: gpurun help all, or one of");
     for (int i = 1; i < GR_N_GROUPS - 1; i++)
         printf(" %s", group_name[i]);
-    printf(", a command's or a flag's name.\n");
+    printf(", a command, a flag.\n");
 }
 
 /* The types of quantize. */
