@@ -232,6 +232,30 @@ Test(chat_turns, calls_are_apart, .timeout = 60)
     cr_expect(strstr(o.out, "ok\n<tool_call>"), "the template knows no calls: %s", o.out);
 }
 
+/* Where calls are one list, none of them is complete before the last one is. */
+Test(chat_turns, calls_of_one_list, .timeout = 60)
+{
+#define LISTED                                                                                     \
+    "root ::= \"[TOOL_CALLS][{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}, \""     \
+    " \"{\\\"name\\\": \\\"g\\\", \\\"arguments\\\": {\\\"b\\\": 2}}]\""
+#define LISTING                                                                                    \
+    "chat", "-t", "1", "--chat-template", TEMPLATE "{# [TOOL_CALLS] #}", "--grammar", LISTED
+    struct outcome o = GPURUN("a\n", LISTING, "--json");
+    json_t *turns = turns_of(o);
+    const char *f = NULL, *g = NULL;
+    int a = 0, b = 0;
+    cr_assert_eq(json_unpack(json_array_get(turns, 0),
+                             "{s:[{s:{s:s, s:{s:i}}}, {s:{s:s, s:{s:i}}}]}", "tool_calls",
+                             "function", "name", &f, "arguments", "a", &a, "function", "name", &g,
+                             "arguments", "b", &b),
+                 0, "%s", o.out);
+    cr_expect(!strcmp(f, "f") && !strcmp(g, "g") && a == 1 && b == 2, "%s", o.out);
+    json_decref(turns);
+    o = GPURUN("a\n", LISTING);
+    cr_expect_str_eq(o.out, "{\"name\":\"f\",\"arguments\":{\"a\":1}}\n"
+                            "{\"name\":\"g\",\"arguments\":{\"b\":2}}\n");
+}
+
 /* deepseek-legacy changes what is shown, and not the messages that the template sees. */
 Test(chat_turns, legacy_shows_reasoning_in_the_text, .timeout = 60)
 {

@@ -81,10 +81,33 @@ static int take_reasoning(struct chat *c, const char *p, size_t n)
     return rc ? rc : gr_chat_add_text(&c->reasoning, p, n);
 }
 
-/* Appends a call, whose arguments come later. */
+static json_t *function_of(const struct chat *c, size_t call)
+{
+    return json_object_get(json_array_get(c->calls, call), "function");
+}
+
+/* Sets the arguments of the last call, once they are complete. */
+static int set_arguments(struct chat *c)
+{
+    size_t n = json_array_size(c->calls);
+    json_t *function = n ? function_of(c, n - 1) : NULL;
+    if (!function || json_object_get(function, "arguments"))
+        return 0;
+    gr_json_begin();
+    json_t *arguments = json_loadb(c->arguments.n ? c->arguments.p : "{}",
+                                   c->arguments.n ? c->arguments.n : 2, JSON_ALLOW_NUL, NULL);
+    if (!arguments && !gr_json_starved()) /* numbers beyond what jansson reads */
+        arguments = json_stringn(c->arguments.p, c->arguments.n);
+    return json_object_set_new(function, "arguments", arguments) ? gr_say_no_memory() : 0;
+}
+
+/* Appends a call, whose arguments come later; those of the call before it are complete. */
 static int begin_call(struct chat *c, const struct gr_answer_delta *d)
 {
+    int rc = set_arguments(c);
     c->arguments.n = 0;
+    if (rc)
+        return rc;
     if (!c->calls)
         c->calls = json_array();
     json_t *call = json_pack("{s:s, s:s, s:{s:s}}", "type", "function", "id", d->id, "function",
@@ -92,24 +115,16 @@ static int begin_call(struct chat *c, const struct gr_answer_delta *d)
     return json_array_append_new(c->calls, call) ? gr_say_no_memory() : 0;
 }
 
-static json_t *last_call(const struct chat *c)
+static int set_id(struct chat *c, const struct gr_answer_delta *d)
 {
-    size_t n = json_array_size(c->calls);
-    return n ? json_array_get(c->calls, n - 1) : NULL;
+    json_t *call = json_array_get(c->calls, (size_t)d->call);
+    return json_object_set_new(call, "id", json_string(d->id)) ? gr_say_no_memory() : 0;
 }
 
-/* Sets the arguments of the last call, which are complete. */
-static int end_call(struct chat *c)
+static int end_call(struct chat *c, const struct gr_answer_delta *d)
 {
-    json_t *function = json_object_get(last_call(c), "function");
-    gr_json_begin();
-    json_t *arguments = json_loadb(c->arguments.n ? c->arguments.p : "{}",
-                                   c->arguments.n ? c->arguments.n : 2, JSON_ALLOW_NUL, NULL);
-    if (!arguments && !gr_json_starved()) /* numbers beyond what jansson reads */
-        arguments = json_stringn(c->arguments.p, c->arguments.n);
-    if (json_object_set_new(function, "arguments", arguments))
-        return gr_say_no_memory();
-    return show_call(c, function);
+    int rc = set_arguments(c);
+    return rc ? rc : show_call(c, function_of(c, (size_t)d->call));
 }
 
 /* Takes a part of the answer; returns 0 or an exit code. */
@@ -125,9 +140,9 @@ static int take_part(struct chat *c, const struct gr_answer_delta *d)
     case GR_ANSWER_ARGUMENTS:
         return gr_chat_add_text(&c->arguments, d->text, d->n);
     case GR_ANSWER_ID:
-        return json_object_set_new(last_call(c), "id", json_string(d->id)) ? gr_say_no_memory() : 0;
+        return set_id(c, d);
     case GR_ANSWER_DONE:
-        return end_call(c);
+        return end_call(c, d);
     case GR_ANSWER_WITHDRAWN:
         while (json_array_size(c->calls) > (size_t)d->call)
             (void)json_array_remove(c->calls, json_array_size(c->calls) - 1);
