@@ -450,22 +450,26 @@ def test_end():
 
 
 def test_systemd():
-    with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, socket.socket() as listener:
+    code = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
+
+    def start(listener, notify):
+        return subprocess.Popen([sys.executable, "-c", code, str(listener.fileno()), PROGRAM, "serve", "-q", "-t", "1"], pass_fds=[listener.fileno()],
+                                stderr=subprocess.DEVNULL, env={**os.environ, "NOTIFY_SOCKET": notify, "LISTEN_FDS": "1"})
+
+    with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(d + "/notify")
         notify.settimeout(30)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        code = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
-        process = subprocess.Popen([sys.executable, "-c", code, str(listener.fileno()), PROGRAM, "serve", "-q", "-t", "1"], pass_fds=[listener.fileno()],
-                                   env={**os.environ, "NOTIFY_SOCKET": d + "/notify", "LISTEN_FDS": "1"})
-        expect("it is ready", notify.recv(100) == b"READY=1")
-        c = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        c.request("GET", "/health")
-        expect("its socket", c.getresponse().status == 200)
-        c.close()
-        process.terminate()
-        expect("it stops", notify.recv(100) == b"STOPPING=1" and process.wait(20) == 0)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            process = start(listener, d + "/notify")
+            expect("it is ready", notify.recv(100) == b"READY=1")
+            c = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1], timeout=10)
+            c.request("GET", "/health")
+            expect("its socket", c.getresponse().status == 200)
+            c.close()
+            process.terminate()
+            expect("it stops", notify.recv(100) == b"STOPPING=1" and process.wait(20) == 0)
+        with socket.create_server(("0.0.0.0", 0)) as listener:
+            expect("a socket for everybody", start(listener, d + "/notify").wait(20) == 2)
 
 
 # ---- figures ----

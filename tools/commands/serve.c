@@ -268,7 +268,13 @@ static int open_http(struct serving *v)
                                 .n_thread = o->threads_http,
                                 .header_s = o->header_timeout,
                                 .stall_s = o->timeout};
-    return gr_httpd_open(&v->http, &p);
+    int rc = gr_httpd_open(&v->http, &p);
+    if (!rc && !v->keys && !o->insecure_no_auth && !gr_httpd_is_local(v->http)) {
+        gr_say_error("the socket of LISTEN_FDS lets other machines ask, and there is no API key: "
+                     "--api-key-file FILE gives one, --insecure-no-auth does without");
+        rc = GR_EXIT_USAGE;
+    }
+    return rc;
 }
 
 static void *run_scheduler(void *scheduler)

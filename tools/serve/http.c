@@ -308,6 +308,11 @@ const char *gr_httpd_url(const struct gr_httpd *h)
     return h->url;
 }
 
+bool gr_httpd_is_local(const struct gr_httpd *h)
+{
+    return h->loopback;
+}
+
 void gr_httpd_set_unready(struct gr_httpd *h, const char *message)
 {
     atomic_store(&h->unready, message);

@@ -94,6 +94,8 @@ struct gr_httpd_params {
 int gr_httpd_open(struct gr_httpd **out, const struct gr_httpd_params *params);
 /* Address that it listens on ("http://127.0.0.1:8080"). */
 const char *gr_httpd_url(const struct gr_httpd *h);
+/* Returns whether only the machine itself can reach it. */
+bool gr_httpd_is_local(const struct gr_httpd *h);
 /* Returns whether an address is the machine's own; names are looked up. */
 bool gr_httpd_is_loopback(const char *host);
 /* Refuses all routes that are not open with status 503 and a static message; NULL: no longer. So it
