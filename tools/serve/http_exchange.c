@@ -89,6 +89,7 @@ static int64_t stall(const struct gr_exchange *x)
 void gr_exchange_hang_up(struct gr_exchange *x)
 {
     x->hung = true;
+    set_deadline(x, 0); /* a connection that waits for its client to read is cut */
     if (x->kept && !x->told) {
         x->told = true;
         if (x->gone)
