@@ -1,6 +1,5 @@
 /* gpurun embed: computes a vector for each text: lines of numbers, or JSON. */
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,27 +13,25 @@
 #include "tools/cli/numbers.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/say.h"
-
-#define MOST_SEQ 256 /* sequences of a session */
+#include "tools/cli/vectors.h"
 
 /* A text, and the place of its vectors in the batch. */
 struct input {
     const char *text;
     size_t n_text;
-    int32_t *id;
-    size_t n_id;
+    struct gr_ids ids;
 };
 
 struct embed {
     const struct gr_options *o;
     struct gr_model *model;
     struct gr_model_info info;
-    struct gr_session *session;
+    struct gr_vectors vectors;
     enum gr_pooling pooling;
     char *all; /* the texts, separated by zeros */
     struct input *input;
     size_t n_input, n_token;
-    int32_t n_embd, n_batch, n_seq;
+    int32_t n_batch;
     float *row; /* [n_embd] normalised */
     json_t *data;
     double start;
@@ -92,25 +89,6 @@ static int cut(struct embed *e, size_t n)
     return rc;
 }
 
-static int add_ids(struct embed *e, struct input *in, const char *text, size_t n, bool first)
-{
-    int32_t *id = NULL;
-    size_t n_id = 0;
-    int rc = gr_text_tokenize(e->model, text, n, true, true, &id, &n_id);
-    if (rc)
-        return gr_say_status(rc);
-    size_t skip = !first && n_id && id[0] == gr_text_bos(e->model);
-    int32_t *grown = realloc(in->id, (in->n_id + n_id + 1) * sizeof *grown);
-    if (grown) {
-        in->id = grown;
-        if (n_id > skip)
-            memcpy(in->id + in->n_id, id + skip, (n_id - skip) * sizeof *id);
-        in->n_id += n_id - skip;
-    }
-    gr_free_ids(id);
-    return grown ? 0 : gr_say_no_memory();
-}
-
 /* With --pooling rank a text may be a question and an answer, with a separator between them. */
 static int tokenize(struct embed *e, struct input *in)
 {
@@ -118,18 +96,19 @@ static int tokenize(struct embed *e, struct input *in)
     const char *p = in->text, *end = p + in->n_text;
     bool parts = e->pooling == GR_POOLING_RANK && *sep;
     int rc = 0;
-    for (bool first = true; p && !rc; first = false) {
+    while (p && !rc) {
         const char *q = parts ? memmem(p, (size_t)(end - p), sep, strlen(sep)) : NULL;
-        rc = add_ids(e, in, p, (size_t)((q ? q : end) - p), first);
+        rc = gr_ids_add(&in->ids, e->model, p, (size_t)((q ? q : end) - p));
+        rc = rc ? gr_say_status(rc) : 0;
         p = q ? q + strlen(sep) : NULL;
     }
-    if (!rc && !in->n_id) {
+    if (!rc && !in->ids.n) {
         char name[32];
         gr_say_error("%s has no tokens, and the model has none that texts begin with: leave it out",
                      name_of(e, (size_t)(in - e->input), name));
         rc = GR_EXIT_USAGE;
     }
-    e->n_token += in->n_id;
+    e->n_token += in->ids.n;
     return rc;
 }
 
@@ -147,27 +126,25 @@ static int read_texts(struct embed *e)
  * parameters are good for. */
 static int check_length(const struct embed *e, size_t longest)
 {
-    struct gr_session_params p = gr_session_options(e->o);
-    struct gr_context_limits reach;
-    int status = gr_context_limits(e->model, &p, &reach);
+    int32_t reach;
+    int status = gr_vectors_reach(e->o, e->model, &reach);
     if (status)
         return gr_say_status(status);
-    size_t most = (size_t)(e->info.n_learned_pos ? e->info.n_learned_pos : reach.n_good),
-           n_more = 0, first = 0;
+    size_t most = (size_t)reach, n_more = 0, first = 0;
     char name[32], all[48] = "";
     for (size_t i = e->n_input; i-- > 0;)
-        if (e->input[i].n_id > most)
+        if (e->input[i].ids.n > most)
             n_more++, first = i;
     if (n_more && e->info.n_learned_pos) {
         gr_say_error("%s has %zu tokens, and the model has learned %zu positions: cut it",
-                     name_of(e, first, name), e->input[first].n_id, most);
+                     name_of(e, first, name), e->input[first].ids.n, most);
         return GR_EXIT_USAGE;
     }
     if (n_more > 1)
         snprintf(all, sizeof all, "; %zu texts have more", n_more);
     if (n_more)
         gr_say_warning("%s has %zu tokens, and the model was trained on %zu at most%s",
-                       name_of(e, longest, name), e->input[longest].n_id, most, all);
+                       name_of(e, longest, name), e->input[longest].ids.n, most, all);
     return 0;
 }
 
@@ -178,13 +155,13 @@ static int measure(struct embed *e)
     size_t at = 0;
     for (size_t i = 0; i < e->n_input && !rc; i++) {
         rc = tokenize(e, &e->input[i]);
-        at = e->input[i].n_id > e->input[at].n_id ? i : at;
+        at = e->input[i].ids.n > e->input[at].ids.n ? i : at;
     }
     if (!rc)
         rc = check_length(e, at);
     if (rc)
         return rc;
-    size_t longest = e->input[at].n_id, most = (size_t)e->o->batch_size;
+    size_t longest = e->input[at].ids.n, most = (size_t)e->o->batch_size;
     if (longest > 1 << 20) {
         gr_say_error("a text of %zu tokens: at most %d are possible", longest, 1 << 20);
         return GR_EXIT_USAGE;
@@ -196,24 +173,15 @@ static int measure(struct embed *e)
 
 static int open_session(struct embed *e)
 {
-    struct gr_session_params p = gr_session_options(e->o);
-    struct gr_session_size size;
-    p.embeddings = true;
-    p.pooling = e->pooling;
-    p.n_ctx = p.n_batch = p.n_ubatch = (uint32_t)e->n_batch;
-    int rc = gr_session_size(e->model, &p, &size);
-    /* Sequences of a model with states are computed in step with each other: one at a time. */
-    e->n_seq = !rc && size.state               ? 1
-               : e->n_input < (size_t)MOST_SEQ ? (int32_t)e->n_input
-                                               : MOST_SEQ;
-    p.n_seq_max = (uint32_t)e->n_seq;
+    struct gr_session_params p;
+    int32_t n = e->n_input < INT32_MAX ? (int32_t)e->n_input : INT32_MAX;
+    int rc = gr_vectors_params(&p, e->o, e->model, e->pooling, e->n_batch, n);
     if (!rc)
-        rc = gr_session_open(&e->session, e->model, &p);
+        rc = gr_vectors_open(&e->vectors, e->model, &p);
     if (rc)
         return gr_say_status(rc);
-    e->pooling = gr_session_pooling(e->session);
-    e->n_embd = gr_session_n_embd(e->session);
-    e->row = calloc((size_t)e->n_embd, sizeof *e->row);
+    e->pooling = e->vectors.pooling;
+    e->row = calloc((size_t)e->vectors.n_embd, sizeof *e->row);
     return e->row ? 0 : gr_say_no_memory();
 }
 
@@ -234,31 +202,13 @@ static int prepare(struct embed *e)
 
 /* ---- vectors ---- */
 
-/* Normalises x [n]: norm -1: not at all, 0: by the largest magnitude, to 16-bit integers, 1: by the
- * sum of magnitudes, 2: by the Euclidean norm, p > 2: by the p-norm. Norms are summed in f64. */
-static void normalise(const float *x, int32_t n, int32_t norm, float *y)
-{
-    double sum = 0;
-    for (int32_t i = 0; i < n && norm >= 0; i++) {
-        double a = fabs((double)x[i]);
-        sum = norm == 0 ? (a > sum ? a : sum) : sum + (norm == 2 ? a * a : pow(a, norm));
-    }
-    if (norm == 0)
-        sum /= 32760;
-    else if (norm == 2)
-        sum = sqrt(sum);
-    else if (norm > 2)
-        sum = pow(sum, 1.0 / norm);
-    for (int32_t i = 0; i < n; i++)
-        y[i] = norm < 0 ? x[i] : sum > 0 ? (float)((double)x[i] / sum) : 0;
-}
-
 /* Prints row x as a line, or adds it to a list. */
 static int put_row(struct embed *e, const float *x, json_t *list)
 {
     bool score = e->pooling == GR_POOLING_RANK;
-    normalise(x, e->n_embd, score ? -1 : e->o->embd_normalize, e->row);
-    for (int32_t i = 0; i < e->n_embd; i++) {
+    int32_t n = e->vectors.n_embd;
+    gr_vector_normalise(x, n, score ? -1 : e->o->embd_normalize, e->row);
+    for (int32_t i = 0; i < n; i++) {
         if (list && json_array_append_new(list, json_real((double)e->row[i])))
             return gr_say_no_memory();
         if (!list)
@@ -273,13 +223,13 @@ static int put_row(struct embed *e, const float *x, json_t *list)
 static int put_rows(struct embed *e, const struct input *in, int32_t first, int32_t q)
 {
     bool each = e->pooling == GR_POOLING_NONE;
-    int32_t n = each ? (int32_t)in->n_id : 1;
+    int32_t n = each ? (int32_t)in->ids.n : 1;
     json_t *rows = e->data ? json_array() : NULL;
     int rc = 0;
     for (int32_t i = 0; i < n && !rc; i++) {
         json_t *list = rows && each ? json_array() : rows;
-        rc = put_row(e,
-                     each ? gr_embeddings(e->session, first + i) : gr_embeddings_seq(e->session, q),
+        const struct gr_session *session = e->vectors.session;
+        rc = put_row(e, each ? gr_embeddings(session, first + i) : gr_embeddings_seq(session, q),
                      list);
         if (rows && each && json_array_append_new(rows, list))
             rc = gr_say_no_memory();
@@ -292,34 +242,21 @@ static int put_rows(struct embed *e, const struct input *in, int32_t first, int3
     return json_array_append_new(e->data, item) ? gr_say_no_memory() : rc;
 }
 
-/* Runs texts [lo, hi) in one batch, one sequence each. */
+/* Runs texts [lo, hi) in one batch. */
 static int run_batch(struct embed *e, size_t lo, size_t hi)
 {
-    size_t n = 0;
-    for (size_t i = lo; i < hi; i++)
-        n += e->input[i].n_id;
-    int32_t *id = calloc(2 * n, sizeof *id), *seq = id + n, at = 0;
-    int8_t *all = malloc(n);
-    if (!id || !all) {
-        free(id);
-        free(all);
+    const struct gr_ids **text = malloc((hi - lo) * sizeof *text);
+    int32_t at = 0;
+    if (!text)
         return gr_say_no_memory();
-    }
-    for (size_t i = lo, k = 0; i < hi; k += e->input[i++].n_id) {
-        memcpy(id + k, e->input[i].id, e->input[i].n_id * sizeof *id);
-        for (size_t t = 0; t < e->input[i].n_id; t++)
-            seq[k + t] = (int32_t)(i - lo);
-    }
-    memset(all, 1, n);
-    struct gr_batch batch = {.n_tok = (int32_t)n, .token = id, .seq = seq, .logits = all};
-    gr_kv_clear(e->session);
-    int rc = gr_decode(e->session, &batch);
+    for (size_t i = lo; i < hi; i++)
+        text[i - lo] = &e->input[i].ids;
+    int rc = gr_vectors_run(&e->vectors, text, (int32_t)(hi - lo));
+    free(text);
     rc = rc ? gr_say_status(rc) : 0;
     gr_say_erase(); /* rows may go to the same terminal */
-    for (size_t i = lo; i < hi && !rc; at += (int32_t)e->input[i++].n_id)
+    for (size_t i = lo; i < hi && !rc; at += (int32_t)e->input[i++].ids.n)
         rc = put_rows(e, &e->input[i], at, (int32_t)(i - lo));
-    free(id);
-    free(all);
     return rc;
 }
 
@@ -327,13 +264,13 @@ static int run_all(struct embed *e)
 {
     int rc = 0;
     gr_bar_begin("embed", (double)e->n_token, GR_BAR_TOKENS);
-    gr_bar_watch(e->session);
+    gr_bar_watch(e->vectors.session);
     for (size_t lo = 0, hi; lo < e->n_input && !rc; lo = hi) {
         size_t n = 0;
-        for (hi = lo; hi < e->n_input && hi - lo < (size_t)e->n_seq; hi++) {
-            if (n + e->input[hi].n_id > (size_t)e->n_batch)
+        for (hi = lo; hi < e->n_input && hi - lo < (size_t)e->vectors.n_seq; hi++) {
+            if (n + e->input[hi].ids.n > (size_t)e->n_batch)
                 break;
-            n += e->input[hi].n_id;
+            n += e->input[hi].ids.n;
         }
         rc = run_batch(e, lo, hi);
         gr_bar_add(rc ? 0 : (double)n);
@@ -371,10 +308,10 @@ static void say_summary(const struct embed *e)
     double seconds = gr_seconds() - e->start;
     char gpu[160];
     gr_say("%zu texts, %zu tokens, %d numbers, pooling %s | %.2f s, %.1f texts/s, %.1f t/s%s",
-           e->n_input, e->n_token, e->n_embd, gr_pooling_name(e->pooling), seconds,
+           e->n_input, e->n_token, e->vectors.n_embd, gr_pooling_name(e->pooling), seconds,
            (double)e->n_input / seconds, (double)e->n_token / seconds,
-           gr_gpu_summary(e->session, gpu, sizeof gpu));
-    gr_say_stages(e->session);
+           gr_gpu_summary(e->vectors.session, gpu, sizeof gpu));
+    gr_say_stages(e->vectors.session);
 }
 
 int gr_tool_embed(const struct gr_options *o)
@@ -393,9 +330,9 @@ int gr_tool_embed(const struct gr_options *o)
         say_summary(&e);
     }
     json_decref(e.data);
-    gr_session_close(&e.session);
+    gr_vectors_close(&e.vectors);
     for (size_t i = 0; i < e.n_input; i++)
-        free(e.input[i].id);
+        gr_ids_free(&e.input[i].ids);
     gr_model_close(&e.model);
     free(e.input);
     free(e.all);
