@@ -17,6 +17,7 @@
 #include "tools/cli/numbers.h"
 #include "tools/cli/say.h"
 #include "tools/cli/templates.h"
+#include "tools/serve/embedder.h"
 #include "tools/serve/keys.h"
 #include "tools/serve/server.h"
 #include "tools/serve/systemd.h"
@@ -31,6 +32,7 @@ struct serving {
     struct gr_httpd *http;
     struct gr_keys *keys;
     struct gr_session *session;
+    struct gr_embedder_params vectors; /* of the embedder, if there is one */
     struct gr_length length;
     struct gr_route route[GR_MAX_ROUTE];
     char name[256];
@@ -131,20 +133,24 @@ static void choose_name(struct serving *v)
     v->server.name = v->name;
 }
 
-/* Refuses models that generate no text from token to token. */
-static int check_model(const struct serving *v, const struct gr_session_params *p,
-                       struct gr_session_size *size)
+/* Refuses models that read texts with an encoder and answer with a decoder. */
+static int check_model(const struct gr_model_info *info)
 {
-    const struct gr_model_info *info = &v->server.info;
-    if (info->has_encoder || info->no_logits) {
-        gr_say_error("a %s model cannot be served in this version; gpurun %s", info->arch,
-                     info->no_logits ? "embed gives its vectors" : "run -p TEXT has it answer");
-        return gr_status_exit(GR_E_UNSUPPORTED);
-    }
+    if (!info->has_encoder)
+        return 0;
+    gr_say_error("a %s model cannot be served in this version; gpurun run -p TEXT has it answer",
+                 info->arch);
+    return gr_status_exit(GR_E_UNSUPPORTED);
+}
+
+/* Refuses models that do not generate texts from token to token. */
+static int check_session(const struct serving *v, const struct gr_session_params *p,
+                         struct gr_session_size *size)
+{
     int status = gr_session_size(v->server.model, p, size);
     if (status)
         return gr_say_status(status);
-    struct run r = {.o = v->o, .model = v->server.model, .info = *info};
+    struct run r = {.o = v->o, .model = v->server.model, .info = v->server.info};
     return gr_run_check_keeps(&r, p);
 }
 
@@ -182,22 +188,36 @@ static int choose_params(struct serving *v, struct gr_session_params *p)
     return 0;
 }
 
+static bool computes_vectors(const struct serving *v)
+{
+    return v->server.info.no_logits || v->o->embeddings;
+}
+
+/* Places the weights such that there is room for both sessions. */
+static int place(const struct serving *v, const struct gr_session_params *p)
+{
+    struct gr_session_params both = *p;
+    both.n_ctx += v->vectors.session.n_ctx;
+    both.n_batch += v->vectors.session.n_batch, both.n_ubatch += v->vectors.session.n_ubatch;
+    return computes_vectors(v) ? gr_model_load(v->server.model, &both) : 0;
+}
+
 static int open_session(struct serving *v, struct gr_session_size *size)
 {
     struct gr_server *s = &v->server;
     struct gr_session_params p;
     int rc = choose_params(v, &p);
     if (!rc)
-        rc = check_model(v, &p, size);
+        rc = check_session(v, &p, size);
     if (rc)
         return rc;
     gr_length_warn(&v->length, &p);
-    int status = gr_session_open(&v->session, s->model, &p);
+    int status = place(v, &p);
+    if (!status)
+        status = gr_session_open(&v->session, s->model, &p);
     if (status)
         return gr_say_status(status);
     gr_model_info(s->model, &s->info);
-    if (gr_session_fit(v->session, &s->fit))
-        s->fit.n_device = 0;
     struct run r = {
         .o = v->o, .model = s->model, .session = v->session, .info = s->info, .n_ctx = s->n_ctx};
     status = v->o->warmup ? gr_run_warm_up(&r) : 0;
@@ -219,16 +239,11 @@ static int open_chat(struct serving *v)
     return gr_open_template(o, v->server.model, &v->server.chat, &v->server.format);
 }
 
-static int load(struct serving *v)
+static int open_scheduler(struct serving *v)
 {
     struct gr_server *s = &v->server;
     struct gr_session_size size = {0};
-    int rc = gr_open_model(v->o, false, &s->model);
-    if (rc)
-        return rc;
-    gr_model_info(s->model, &s->info);
-    choose_name(v);
-    rc = open_chat(v);
+    int rc = open_chat(v);
     if (!rc)
         rc = open_session(v, &size);
     if (rc)
@@ -243,8 +258,51 @@ static int load(struct serving *v)
                                     .step_ns = STEP_NS,
                                     .whole = size.state > 0};
     int status = gr_scheduler_new(&s->scheduler, &p);
-    s->created = time(NULL);
     return status ? gr_say_status(status) : 0;
+}
+
+/* Adds the memory of a session to that of all. */
+static void add_fit(struct gr_fit *all, const struct gr_session *session)
+{
+    struct gr_fit fit;
+    if (!session || gr_session_fit(session, &fit))
+        return;
+    for (int32_t i = 0; i < all->n_device && i < fit.n_device; i++)
+        fit.device[i].cache += all->device[i].cache, fit.device[i].work += all->device[i].work;
+    *all = fit;
+}
+
+static int open_embedder(struct serving *v)
+{
+    struct gr_server *s = &v->server;
+    int status = gr_embedder_new(&s->embedder, &v->vectors);
+    if (status)
+        return gr_say_status(status);
+    add_fit(&s->fit, gr_embedder_vectors(s->embedder)->session);
+    if (!s->scheduler)
+        s->n_ctx = gr_embedder_longest(s->embedder);
+    return 0;
+}
+
+static int load(struct serving *v)
+{
+    struct gr_server *s = &v->server;
+    int rc = gr_open_model(v->o, false, &s->model);
+    if (rc)
+        return rc;
+    gr_model_info(s->model, &s->info);
+    choose_name(v);
+    rc = check_model(&s->info);
+    if (!rc && computes_vectors(v))
+        rc = gr_embedder_choose(&v->vectors, v->o, s->model);
+    if (!rc && !s->info.no_logits)
+        rc = open_scheduler(v);
+    add_fit(&s->fit, v->session);
+    if (!rc && computes_vectors(v))
+        rc = open_embedder(v);
+    gr_model_info(s->model, &s->info);
+    s->created = time(NULL);
+    return rc;
 }
 
 /* ---- the server ---- */
@@ -301,11 +359,26 @@ static int open_all(struct serving *v)
         rc = open_http(v);
     if (!rc)
         rc = load(v);
-    if (!rc && pthread_create(&v->thread, NULL, run_scheduler, v->server.scheduler))
-        rc = gr_say_no_memory();
-    else if (!rc)
-        v->runs = true;
-    return rc;
+    if (rc || !v->server.scheduler)
+        return rc;
+    v->runs = !pthread_create(&v->thread, NULL, run_scheduler, v->server.scheduler);
+    return v->runs ? 0 : gr_say_no_memory();
+}
+
+static void say_ready(const struct serving *v)
+{
+    const struct gr_server *s = &v->server;
+    if (s->scheduler)
+        gr_say("serving %s at %s: %d requests at once, %d tokens each, %u in all", s->name,
+               gr_httpd_url(v->http), s->n_parallel, s->n_ctx, gr_session_n_ctx(v->session));
+    else
+        gr_say("serving %s at %s", s->name, gr_httpd_url(v->http));
+    if (!s->embedder)
+        return;
+    const struct gr_vectors *vectors = gr_embedder_vectors(s->embedder);
+    gr_say("%s of %d numbers, pooling %s, for texts of %d tokens at most",
+           vectors->pooling == GR_POOLING_RANK ? "scores" : "vectors", vectors->n_embd,
+           gr_pooling_name(vectors->pooling), gr_embedder_longest(s->embedder));
 }
 
 /* Answers requests until a signal, or until a device has failed. */
@@ -316,11 +389,19 @@ static void answer(struct serving *v)
     may_wait = 1;
     atomic_store(&s->state, GR_SERVER_READY);
     gr_httpd_set_unready(v->http, NULL);
-    gr_say("serving %s at %s: %d requests at once, %d tokens each, %u in all", s->name,
-           gr_httpd_url(v->http), s->n_parallel, s->n_ctx, gr_session_n_ctx(v->session));
+    say_ready(v);
     gr_systemd_notify("READY=1");
     while (!n_signal && !atomic_load(&s->failed))
         (void)poll(&wake, 1, -1);
+}
+
+/* Accepts no requests any more; `now`: those there are end. */
+static void stop_all(struct serving *v, bool now)
+{
+    if (v->server.scheduler)
+        gr_scheduler_stop(v->server.scheduler, now);
+    if (v->server.embedder)
+        gr_embedder_stop(v->server.embedder, now);
 }
 
 /* Lets requests end for that many seconds; returns whether all have. */
@@ -330,13 +411,16 @@ static bool drain(struct serving *v, int32_t seconds)
     gr_systemd_notify("STOPPING=1");
     gr_httpd_set_unready(v->http, "the server is stopping");
     gr_httpd_drain(v->http);
-    gr_scheduler_stop(v->server.scheduler, false);
+    stop_all(v, false);
     while (gr_httpd_busy(v->http) && gr_seconds() < end)
         nanosleep(&(struct timespec){0, TICK_MS * 1000000}, NULL);
     bool all = !gr_httpd_busy(v->http);
-    gr_scheduler_stop(v->server.scheduler, true);
-    pthread_join(v->thread, NULL);
+    stop_all(v, true);
+    if (v->runs)
+        pthread_join(v->thread, NULL);
     v->runs = false;
+    if (v->server.embedder)
+        gr_embedder_wait(v->server.embedder);
     return all;
 }
 
@@ -358,6 +442,7 @@ static int stop(struct serving *v)
 static void close_all(struct serving *v)
 {
     gr_httpd_close(&v->http);
+    gr_embedder_free(&v->server.embedder);
     gr_scheduler_free(&v->server.scheduler);
     gr_session_close(&v->session);
     gr_template_free(&v->server.chat);

@@ -52,10 +52,13 @@ struct gr_generation *gr_generation_new(struct gr_exchange *x, struct gr_server 
                                         const struct gr_form *form, json_t *request,
                                         struct gr_fields *f)
 {
-    struct gr_generation *g = calloc(1, sizeof *g);
+    struct gr_generation *g = server->scheduler ? calloc(1, sizeof *g) : NULL;
     if (!g) {
         json_decref(request);
-        gr_refuse(x, 503, NULL, "out of memory");
+        gr_refuse(x, server->scheduler ? 503 : 501, NULL,
+                  server->scheduler ? "out of memory"
+                                    : "the model generates no texts: it gives vectors "
+                                      "(/v1/embeddings) or ranks texts (/v1/rerank)");
         return NULL;
     }
     pthread_mutex_init(&g->lock, NULL);
@@ -168,8 +171,7 @@ static void on_prompt_piece(const struct gr_piece *piece, void *user)
     pthread_mutex_unlock(&c->g->lock);
 }
 
-/* The HTTP status of a failure. */
-static int http_status(int status)
+int gr_http_status(int status)
 {
     switch (status) {
     case GR_E_DEVICE:
@@ -203,7 +205,7 @@ static void finish(struct gr_generation *g)
         send_out(g);
         gr_exchange_end(g->x);
     } else if (g->status) {
-        gr_refuse(g->x, http_status(g->status), NULL, "%s", g->message);
+        gr_refuse(g->x, gr_http_status(g->status), NULL, "%s", g->message);
     } else {
         gr_exchange_answer(g->x, 200, "application/json", g->out.p, g->out.n);
         g->out = (struct gr_writer){0};
@@ -316,7 +318,7 @@ static int submit(struct gr_choice *c)
     return 0;
 }
 
-static const char *submit_message(int status)
+const char *gr_submit_message(int status)
 {
     return status == GR_E_TOO_LARGE    ? "too many requests wait: try again later"
            : status == GR_E_CANCELLED  ? "the server is shutting down"
@@ -353,7 +355,7 @@ void gr_generation_start(struct gr_generation *g, struct gr_fields *f)
     if (rc) { /* those that were submitted end as cancelled */
         g->ask.stream = false;
         g->n_left = i;
-        set_failed(g, rc, submit_message(rc));
+        set_failed(g, rc, gr_submit_message(rc));
     } else {
         begin(g);
     }
@@ -431,5 +433,5 @@ void gr_write_failure(struct gr_generation *g, const char *message)
     gr_writef(&g->out, "data: {\"error\":{\"message\":");
     gr_write_string(&g->out, message, strlen(message));
     gr_writef(&g->out, ",\"type\":\"server_error\",\"param\":null,\"code\":%d}}\n\n",
-              http_status(g->status));
+              gr_http_status(g->status));
 }

@@ -85,6 +85,13 @@ void gr_generation_add(struct gr_generation *g, struct gr_fields *f, const int32
 /* Starts the texts, to which g belongs then, or refuses the request if a field is wrong. */
 void gr_generation_start(struct gr_generation *g, struct gr_fields *f);
 
+/* ---- failures ---- */
+
+/* HTTP status of a failure. */
+int gr_http_status(int status);
+/* Message for a request that was not accepted; NULL: that of the status. */
+const char *gr_submit_message(int status);
+
 /* ---- parts of answers ---- */
 
 /* Name of the end of a text: "stop" or "length". */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "embedder.h"
 #include "server.h"
 
 #define TYPE "text/plain; version=0.0.4; charset=utf-8"
@@ -157,7 +158,8 @@ static void put_devices(FILE *f, const struct gr_server *s)
 static void put_results(FILE *f, struct gr_metrics *m)
 {
     pthread_mutex_lock(&m->lock);
-    put_head(f, "requests_total", "counter", "Texts that have ended, by the reason.");
+    put_head(f, "requests_total", "counter",
+             "Texts, and requests for vectors, that have ended, by the reason.");
     for (int i = 0; i < N_REASON; i++)
         fprintf(f, "gpurun:requests_total{finish_reason=\"%s\"} %lld\n", reason[i],
                 (long long)m->n_reason[i]);
@@ -169,9 +171,13 @@ static void put_results(FILE *f, struct gr_metrics *m)
 void gr_serve_metrics(struct gr_exchange *x, void *user)
 {
     struct gr_server *s = user;
-    struct gr_scheduler_stats stats = gr_scheduler_stats(s->scheduler);
+    struct gr_scheduler_stats stats = {0};
     char *text = NULL;
     size_t n = 0;
+    if (s->scheduler)
+        stats = gr_scheduler_stats(s->scheduler);
+    if (s->embedder)
+        gr_embedder_add_stats(s->embedder, &stats);
     FILE *f = open_memstream(&text, &n);
     if (f) {
         put_scheduler(f, &stats);

@@ -42,10 +42,14 @@ void gr_serve_ollama_show(struct gr_exchange *x, void *user)
     char stamp[32];
     if (!s->chat || gr_model_template(s->model, &text, &n, &known))
         n = 0;
-    json_t *can = json_pack("[s]", "completion");
+    json_t *can = json_array();
+    if (s->scheduler)
+        (void)json_array_append_new(can, json_string("completion"));
+    if (s->embedder)
+        (void)json_array_append_new(can, json_string("embedding"));
     if (s->format && strcmp(s->format, "plain") != 0)
         (void)json_array_append_new(can, json_string("tools"));
-    if (gr_prompts_can_infill(s->model))
+    if (s->scheduler && gr_prompts_can_infill(s->model))
         (void)json_array_append_new(can, json_string("insert"));
     json_t *info = json_pack("{s:s, s:I, s:i}", "general.architecture", s->info.arch,
                              "general.parameter_count", (json_int_t)s->info.n_params,

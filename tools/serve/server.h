@@ -13,6 +13,7 @@
 
 struct gr_options;
 struct gr_metrics;
+struct gr_embedder;
 
 enum gr_server_state { GR_SERVER_LOADING, GR_SERVER_READY, GR_SERVER_STOPPING, GR_SERVER_FAILED };
 
@@ -21,13 +22,14 @@ enum gr_server_state { GR_SERVER_LOADING, GR_SERVER_READY, GR_SERVER_STOPPING, G
 struct gr_server {
     const struct gr_options *options; /* defaults of requests: samplers, lengths */
     struct gr_model *model;
-    struct gr_scheduler *scheduler;
-    struct gr_template *chat; /* NULL: the model has none */
-    const char *format;       /* of answers to it (gr_answer_known) */
-    const char *name;         /* of the model in answers */
-    int64_t created;          /* Unix time at which the model was loaded */
-    int32_t n_ctx;            /* most tokens of a request */
-    int32_t n_parallel;       /* most choices times prompts of a request */
+    struct gr_scheduler *scheduler; /* NULL: texts are not generated */
+    struct gr_embedder *embedder;   /* NULL: vectors are not computed */
+    struct gr_template *chat;       /* NULL: the model has none */
+    const char *format;             /* of answers to it (gr_answer_known) */
+    const char *name;               /* of the model in answers */
+    int64_t created;                /* Unix time at which the model was loaded */
+    int32_t n_ctx;                  /* most tokens of a request */
+    int32_t n_parallel;             /* most choices times prompts of a request */
     struct gr_model_info info;
     struct gr_fit fit; /* memory, as the session was opened */
     struct gr_metrics *metrics;
@@ -72,6 +74,7 @@ gr_handler_fn gr_serve_completion, gr_serve_infill;                            /
 gr_handler_fn gr_serve_chat;                                                   /* chat.c */
 gr_handler_fn gr_serve_responses;                                              /* responses.c */
 gr_handler_fn gr_serve_ollama_chat, gr_serve_ollama_generate;                  /* ollama.c */
+gr_handler_fn gr_serve_embeddings, gr_serve_rerank, gr_serve_ollama_embed;     /* embeddings.c */
 gr_handler_fn gr_serve_ollama_tags, gr_serve_ollama_show,
     gr_serve_ollama_version; /* ollama_models.c */
 
@@ -83,7 +86,8 @@ size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]
 
 int gr_metrics_new(struct gr_metrics **out); /* a status */
 void gr_metrics_free(struct gr_metrics **m);
-/* Counts a text that has ended. A device that has failed ends the server. From any thread. */
+/* Counts a text, or a request for vectors, that has ended. A device that has failed ends the
+ * server. From any thread. */
 void gr_metrics_count(struct gr_server *s, const struct gr_result *result);
 
 #endif
