@@ -122,7 +122,7 @@ def check_refused(s, n_vocab, n_most, n_embd):
 
 def test_encoder(encoder):
     model = ["-m", str(encoder)]
-    with Served(PROGRAM, [*model, *REF, "--metrics"]) as s:
+    with Served(PROGRAM, [*model, *REF, "--metrics", "--slots"]) as s:
         check_vectors(s, model, [])
         check_ollama(s, model, [])
         check_many(s, model, [], 150)
@@ -133,6 +133,7 @@ def test_encoder(encoder):
                            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}), ("/api/generate", {"prompt": "x"}),
                            ("/api/chat", {"messages": [{"role": "user", "content": "x"}]})):
             assert s.refused(path, body)[0] == 501, path
+        assert s.get("/slots") == (200, []) and s.get("/cache")[1]["n_cells"] == 0
         assert s.post("/api/show", {"model": "m"})["capabilities"] == ["embedding"]
         long = "a" * 3 * tiny.N_CTX
         cut = s.post("/api/embed", {"input": long})

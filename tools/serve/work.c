@@ -17,8 +17,8 @@ static json_t *slot(const struct gr_server *s, const struct gr_request_view *v)
 void gr_serve_slots(struct gr_exchange *x, void *user)
 {
     const struct gr_server *s = user;
-    int32_t n = gr_scheduler_list(s->scheduler, NULL, 0) + 16, found;
-    struct gr_request_view *view = malloc((size_t)n * sizeof *view);
+    int32_t n = s->scheduler ? gr_scheduler_list(s->scheduler, NULL, 0) + 16 : 0, found;
+    struct gr_request_view *view = n ? malloc((size_t)n * sizeof *view) : NULL;
     json_t *all = json_array();
     found = view ? gr_scheduler_list(s->scheduler, view, n) : 0;
     for (int32_t i = 0; i < found && i < n; i++)
@@ -33,9 +33,11 @@ void gr_serve_cache(struct gr_exchange *x, void *user)
 {
     const struct gr_server *s = user;
     struct gr_sequence_view view[MOST_SEQUENCES];
-    struct gr_scheduler_stats stats = gr_scheduler_stats(s->scheduler);
-    int32_t n = gr_scheduler_look(s->scheduler, view, MOST_SEQUENCES);
+    struct gr_scheduler_stats stats = {0};
+    int32_t n = s->scheduler ? gr_scheduler_look(s->scheduler, view, MOST_SEQUENCES) : 0;
     json_t *sequences = json_array();
+    if (s->scheduler)
+        stats = gr_scheduler_stats(s->scheduler);
     for (int32_t i = 0; i < n && i < MOST_SEQUENCES; i++) {
         const struct gr_sequence_view *v = view + i;
         if (!v->cells.n_cell && !v->busy)
