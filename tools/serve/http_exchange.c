@@ -88,6 +88,8 @@ static int64_t stall(const struct gr_exchange *x)
 
 void gr_exchange_hang_up(struct gr_exchange *x)
 {
+    if (x->ended) /* what is left is sent, as far as it goes */
+        return;
     x->hung = true;
     set_deadline(x, 0); /* a connection that waits for its client to read is cut */
     if (x->kept && !x->told) {
@@ -164,7 +166,8 @@ static bool reserve(struct gr_exchange *x, size_t n)
 static void add(struct gr_exchange *x, const char *p, size_t n)
 {
     if (x->n_out + n > MOST_UNREAD || !reserve(x, n)) {
-        x->hung = true; /* the watch says so */
+        x->hung = true; /* the watch says so, and cuts the connection */
+        set_deadline(x, 0);
         return;
     }
     memcpy(x->out + x->n_sent + x->n_out, p, n);
