@@ -83,15 +83,15 @@ static void put_log(const char *line)
 
 static void put_line(enum gr_log_level level, const char *line)
 {
+    flockfile(stderr); /* which keeps the log file's lines apart too */
     if (gr_say_shows(level)) {
-        flockfile(stderr);
         gr_say_break();
         (void)gr_write_visible(stderr, line, strlen(line));
         fputc('\n', stderr);
-        funlockfile(stderr);
     }
     if (log_file && !log_lost)
         put_log(line);
+    funlockfile(stderr);
 }
 
 /* Prints a line with its prefix: the speaker and the kind ("error: "). */
