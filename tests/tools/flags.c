@@ -92,6 +92,9 @@ Test(flags, every_name_parses)
             bool off = false;
             while (f->commands & 1u << c && gr_flag_next_name(&at, &name, &n, &off)) {
                 char word[64];
+                bool other;
+                if (gr_flag_find((enum gr_command)c, name, n, &other) != f)
+                    continue; /* refused by all commands but this one */
                 const char *const words[] = {word, sample(f), "a", "b", "c"};
                 struct gr_options o;
                 snprintf(word, sizeof word, "%.*s", (int)n, name);
