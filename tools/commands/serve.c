@@ -23,6 +23,7 @@
 #include "tools/serve/systemd.h"
 
 #define AUTO_SLOTS 4
+#define CACHE_LEAST 64 /* tokens of a text that is worth a file */
 #define STEP_NS 100000000 /* of prompts, while other texts are generated */
 #define TICK_MS 20
 
@@ -256,9 +257,12 @@ static int open_scheduler(struct serving *v)
                                     .n_step = (int32_t)gr_session_n_batch(v->session),
                                     .n_queue = v->o->queue,
                                     .step_ns = STEP_NS,
-                                    .whole = size.state > 0};
+                                    .whole = size.state > 0,
+                                    .cache_dir = v->o->cache_dir,
+                                    .cache_bytes = (uint64_t)v->o->cache_dir_bytes,
+                                    .cache_least = CACHE_LEAST};
     int status = gr_scheduler_new(&s->scheduler, &p);
-    return status ? gr_say_status(status) : 0;
+    return status ? gr_status_exit(status) : 0;
 }
 
 /* Adds the memory of a session to that of all. */

@@ -111,11 +111,10 @@ void gr_keys_close(struct gr_keys **k)
 uint64_t gr_keys_find(const struct gr_keys *k, const char *key)
 {
     uint8_t asked[SHA256_DIGEST_SIZE];
-    uint64_t found = 0;
+    uint64_t found = 0, number;
     digest(asked, key, strlen(key));
-    for (size_t i = 0; i < k->n; i++) {
-        uint64_t same = (uint64_t)memeql_sec(asked, k->digest[i], sizeof asked);
-        found |= (0 - same) & (i + 1) & (0 - (uint64_t)(found == 0));
-    }
-    return found;
+    for (size_t i = 0; i < k->n; i++)
+        found |= (uint64_t)memeql_sec(asked, k->digest[i], sizeof asked);
+    memcpy(&number, asked, sizeof number);
+    return found ? number | !number : 0;
 }

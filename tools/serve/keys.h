@@ -11,8 +11,8 @@ struct gr_keys;
  * 0 or an exit code, after printing the error. */
 int gr_keys_open(struct gr_keys **out, const struct gr_options *o);
 void gr_keys_close(struct gr_keys **k);
-/* Returns the number of a key, from 1; 0: it is none of them. Takes the same time for all keys of a
- * length. */
+/* Returns the number of a key, which is the same in every run; 0: it is none of them. Takes the
+ * same time for all keys of a length. */
 uint64_t gr_keys_find(const struct gr_keys *k, const char *key);
 
 #endif

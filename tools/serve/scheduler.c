@@ -9,6 +9,7 @@
 #include "disk.h"
 #include "gpurun.h"
 #include "scheduler_impl.h"
+#include "tools/cli/say.h"
 
 enum {
     LEAST_PROMPT = 16, /* tokens of prompts in a step, however slow */
@@ -536,7 +537,9 @@ int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params
     int rc = gr_prefixes_open(&s->prefixes, params->session, params->n_seq, params->whole);
     if (!rc && !allocate(s))
         rc = GR_E_NOMEM_HOST;
-    if (!rc && params->cache_dir)
+    if (rc)
+        (void)gr_say_status(rc);
+    else if (params->cache_dir)
         rc = gr_disk_open(&s->disk, params->cache_dir, params->cache_bytes, params->session,
                           params->whole);
     s->prefixes.disk = s->disk, s->prefixes.least = params->cache_least;

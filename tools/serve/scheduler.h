@@ -96,7 +96,7 @@ struct gr_request {
 };
 #define GR_MAX_PROBS 20
 
-/* Returns a status; prints the error about cache_dir, if it is that. */
+/* Returns a status, after printing the error. */
 int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params *params);
 /* Requests that have not ended end as cancelled; texts go to cache_dir. */
 void gr_scheduler_free(struct gr_scheduler **s);
