@@ -52,6 +52,22 @@ def test_same_as_run(s):
         assert native["content"] == want, (words, want, native)
 
 
+def test_self_extend(s):
+    prompt = " ".join([PROMPT] * 100)
+    for n, w in ((4, 64), (2, 32)):
+        want = text_of_run(prompt, 24, "--temp", "0", "-c", "1024", "-gan", str(n), "-gaw", str(w))
+        fields = {"temperature": 0, "self_extend": {"n": n, "w": w}}
+        assert s.post("/completion", {"prompt": prompt, "n_predict": 24, **fields})["content"] == want
+        got = s.post("/v1/completions", {"prompt": prompt, "max_tokens": 24, **fields, "n": 2})
+        assert [c["text"] for c in got["choices"]] == [want, want] and got["usage"]["prompt_tokens"] > 256
+    for value, param in ((7, ""), ([], ""), ({}, ".n"), ({"n": 0}, ".n"), ({"n": "4"}, ".n"), ({"n": 4, "w": 63}, ".w"), ({"n": 4, "w": 0}, ".w"),
+                         ({"n": 4, "w": 1 << 30}, ".w"), ({"n": 1 << 30}, ".n"), ({"w": 64}, ".n")):
+        for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/completion"):
+            body = {"prompt": PROMPT, "messages": MESSAGES, "input": "x", "max_tokens": 1, "self_extend": value}
+            status, error = s.refused(path, body)
+            assert status == 400 and error["param"] == "self_extend" + param, (path, value, error)
+
+
 def test_usage(s):
     got = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 5, "temperature": 0, "model": "any"})
     ids = json.loads(run("tokenize", "-p", PROMPT, "--ids"))

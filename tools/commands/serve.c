@@ -23,7 +23,7 @@
 #include "tools/serve/systemd.h"
 
 #define AUTO_SLOTS 4
-#define CACHE_LEAST 64 /* tokens of a text that is worth a file */
+#define CACHE_LEAST 64    /* tokens of a text that is worth a file */
 #define STEP_NS 100000000 /* of prompts, while other texts are generated */
 #define TICK_MS 20
 
@@ -37,6 +37,7 @@ struct serving {
     struct gr_length length;
     struct gr_route route[GR_MAX_ROUTE];
     char name[256];
+    char no_extend[512];
     pthread_t thread;
     bool runs; /* the thread does */
 };
@@ -203,6 +204,18 @@ static int place(const struct serving *v, const struct gr_session_params *p)
     return computes_vectors(v) ? gr_model_load(v->server.model, &both) : 0;
 }
 
+/* Finds out whether requests may ask for Self-Extend, as gr_self_extend would refuse it. */
+static int check_extend(struct serving *v)
+{
+    struct gr_self_extend se = {.n = 2, .w = 2};
+    int32_t n_past = 0; /* nothing to merge: the check alone */
+    int rc = gr_self_extend(v->session, &se, &n_past);
+    if (rc == GR_E_UNSUPPORTED)
+        snprintf(v->no_extend, sizeof v->no_extend, "%s", gr_error_message());
+    v->server.no_extend = rc == GR_E_UNSUPPORTED ? v->no_extend : NULL;
+    return rc == GR_E_UNSUPPORTED ? 0 : rc;
+}
+
 static int open_session(struct serving *v, struct gr_session_size *size)
 {
     struct gr_server *s = &v->server;
@@ -222,6 +235,8 @@ static int open_session(struct serving *v, struct gr_session_size *size)
     struct run r = {
         .o = v->o, .model = s->model, .session = v->session, .info = s->info, .n_ctx = s->n_ctx};
     status = v->o->warmup ? gr_run_warm_up(&r) : 0;
+    if (!status)
+        status = check_extend(v);
     return status ? gr_say_status(status) : 0;
 }
 
@@ -262,7 +277,7 @@ static int open_scheduler(struct serving *v)
                                     .cache_bytes = (uint64_t)v->o->cache_dir_bytes,
                                     .cache_least = CACHE_LEAST};
     int status = gr_scheduler_new(&s->scheduler, &p);
-    return status ? gr_status_exit(status) : 0;
+    return status == GR_E_NOMEM_HOST ? gr_say_no_memory() : status ? gr_status_exit(status) : 0;
 }
 
 /* Adds the memory of a session to that of all. */

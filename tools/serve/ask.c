@@ -304,6 +304,24 @@ static void read_stream(struct gr_ask *a, struct gr_fields *f)
     gr_fields_take(f, &inner);
 }
 
+/* Self-Extend, whose window is by default the largest multiple of n that -gaw has by default. */
+static void read_extend(struct gr_ask *a, struct gr_fields *f, const struct gr_server *s)
+{
+    struct gr_fields inner = {.object = gr_field_object(f, "self_extend"),
+                              .within = "self_extend."};
+    int64_t n = gr_field_int(&inner, "n", 1, 1, GR_ASK_WINDOW);
+    int64_t w = gr_field_int(&inner, "w", n < 512 ? 512 / n * n : n, 1, GR_ASK_WINDOW);
+    if (inner.object && !gr_field(&inner, "n"))
+        gr_field_wrong(&inner, "n", "self_extend.n: how many positions become one is expected");
+    else if (w % n)
+        gr_field_wrong(&inner, "w", "self_extend.w: a multiple of n = %lld is expected",
+                       (long long)n);
+    gr_fields_take(f, &inner);
+    if (n > 1 && s->no_extend)
+        gr_field_wrong(f, "self_extend", "self_extend: %s", s->no_extend);
+    a->extend_n = (int32_t)n, a->extend_w = (int32_t)w;
+}
+
 void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *s)
 {
     *a = (struct gr_ask){.n_top = -1};
@@ -312,6 +330,7 @@ void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *
     a->sampler.p.n_ctx = s->n_ctx;
     read_lengths(a, f, s);
     read_stream(a, f);
+    read_extend(a, f, s);
     read_numbers(&a->sampler.p, f, s->n_ctx);
     read_order(&a->sampler.p, f);
     read_breakers(a, f);

@@ -14,13 +14,15 @@
 #define GR_ASK_STOPS 16   /* stop strings of a request, of so many bytes at most */
 #define GR_ASK_STOP_BYTES 256
 #define GR_ASK_BIASES 1024
+#define GR_ASK_WINDOW (1 << 24) /* tokens of a window of Self-Extend */
 
 struct gr_ask {
     struct gr_sampler_choice sampler; /* complete but for the seed of each text */
     uint64_t seed;
-    int32_t n;         /* texts of each prompt */
-    int32_t n_predict; /* tokens of a text, < 0: up to the context's length */
-    int32_t n_top;     /* likely tokens listed for each token; -1: no probabilities */
+    int32_t n;                  /* texts of each prompt */
+    int32_t n_predict;          /* tokens of a text, < 0: up to the context's length */
+    int32_t extend_n, extend_w; /* Self-Extend (gr_request); extend_n 1: off */
+    int32_t n_top;              /* likely tokens listed for each token; -1: no probabilities */
     bool stream, include_usage;
     const char *stop[GR_ASK_STOPS]; /* [n_stop], the request's */
     size_t stop_bytes[GR_ASK_STOPS];

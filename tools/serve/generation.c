@@ -179,10 +179,12 @@ int gr_http_status(int status)
     case GR_E_CANCELLED:
     case GR_E_NOMEM_HOST:
     case GR_E_NOMEM_DEV:
+    case GR_E_KV_FULL:
         return 503;
     case GR_E_TOO_LARGE:
         return 429;
     case GR_E_INVALID:
+    case GR_E_UNSUPPORTED:
         return 400;
     default:
         return 500;
@@ -280,6 +282,8 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
     *r = (struct gr_request){.prompt = g->prompt[c->prompt],
                              .n_prompt = (int32_t)g->n_ids[c->prompt],
                              .n_predict = a->n_predict,
+                             .extend_n = a->extend_n,
+                             .extend_w = a->extend_w,
                              .special = g->special,
                              .n_probs = a->n_top < 0   ? 0
                                         : a->n_top > 1 ? a->n_top
