@@ -20,6 +20,7 @@
 #include "tools/serve/embedder.h"
 #include "tools/serve/keys.h"
 #include "tools/serve/server.h"
+#include "tools/serve/sessions.h"
 #include "tools/serve/systemd.h"
 
 #define AUTO_SLOTS 4
@@ -372,7 +373,7 @@ static int open_all(struct serving *v)
         rc = check_exposure(o, v->keys);
     if (!rc)
         rc = catch_signals(&v->server);
-    if (!rc && gr_metrics_new(&v->server.metrics))
+    if (!rc && (gr_metrics_new(&v->server.metrics) || gr_sessions_new(&v->server.sessions)))
         rc = gr_say_no_memory();
     if (!rc)
         rc = open_http(v);
@@ -463,6 +464,7 @@ static void close_all(struct serving *v)
     gr_httpd_close(&v->http);
     gr_embedder_free(&v->server.embedder);
     gr_scheduler_free(&v->server.scheduler);
+    gr_sessions_free(&v->server.sessions);
     gr_session_close(&v->session);
     gr_template_free(&v->server.chat);
     gr_model_close(&v->server.model);

@@ -156,7 +156,7 @@ void gr_serve_completions(struct gr_exchange *x, void *user)
     json_t *request = gr_read_object(x);
     struct gr_fields f = {.object = request};
     struct gr_generation *g = request ? gr_generation_new(x, user, &form, request, &f) : NULL;
-    if (!g)
+    if (!g || !(g = gr_generation_follow(g)))
         return;
     const char *suffix = gr_field_text(&f, "suffix");
     bool echo = gr_field_bool(&f, "echo", false);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "gpurun.h"
+#include "sessions.h"
 
 /* ---- begin and end ---- */
 
@@ -83,6 +84,14 @@ static bool grow(struct gr_generation *g)
     return prompt && n_ids;
 }
 
+struct gr_generation *gr_generation_follow(struct gr_generation *g)
+{
+    if (gr_chat_session_take(g->x, g->server, g->request, &g->session))
+        return g;
+    free_generation(g);
+    return NULL;
+}
+
 void gr_generation_add(struct gr_generation *g, struct gr_fields *f, const int32_t *ids, size_t n)
 {
     int32_t *copy = malloc((n + 1) * sizeof *copy);
@@ -93,10 +102,11 @@ void gr_generation_add(struct gr_generation *g, struct gr_fields *f, const int32
     }
     if (!n)
         gr_field_wrong(f, "prompt", "the prompt is empty");
-    if (n >= (size_t)g->server->n_ctx && !f->wrong) {
+    size_t all = n + (g->session ? (size_t)gr_chat_session_length(g->session) : 0);
+    if (all >= (size_t)g->server->n_ctx && !f->wrong) {
         f->code = "context_length_exceeded";
-        gr_field_wrong(f, "prompt", "the prompt has %zu tokens; with its answer it may have %d", n,
-                       g->server->n_ctx);
+        gr_field_wrong(f, "prompt", "the prompt has %zu tokens%s; with its answer it may have %d",
+                       all, g->session ? ", with those of the session" : "", g->server->n_ctx);
     }
     if (n)
         memcpy(copy, ids, n * sizeof *copy);
@@ -104,6 +114,20 @@ void gr_generation_add(struct gr_generation *g, struct gr_fields *f, const int32
 }
 
 /* ---- what the scheduler says, in its thread ---- */
+
+/* Gives the session back before the client knows that it may have it. n: as of
+ * gr_chat_session_return. */
+static void leave_session(struct gr_generation *g, int32_t n)
+{
+    if (g->session)
+        gr_chat_session_return(&g->session, n);
+}
+
+/* The same of a text that never began. */
+static void leave_unchanged(struct gr_generation *g)
+{
+    leave_session(g, g->session ? gr_chat_session_length(g->session) : 0);
+}
 
 static void cancel_all(struct gr_generation *g)
 {
@@ -195,6 +219,7 @@ int gr_http_status(int status)
 static void finish(struct gr_generation *g)
 {
     bool begun = g->ask.stream && g->choice[0].id;
+    leave_unchanged(g);
     if (!g->gone && !g->status)
         g->form->finish(g);
     if (g->out.failed) {
@@ -220,6 +245,8 @@ static void on_result(const struct gr_result *result, void *user)
     struct gr_choice *c = user;
     struct gr_generation *g = c->g;
     pthread_mutex_lock(&g->lock);
+    leave_session(g,
+                  result->end < GR_FINISH_CANCELLED ? result->n_prompt + result->n_generated : -1);
     c->result = *result, c->ended = true;
     c->result.message = NULL;
     gr_metrics_count(g->server, result);
@@ -265,6 +292,22 @@ static void make_choices(struct gr_generation *g, struct gr_fields *f)
         g->choice[i].g = g, g->choice[i].index = i, g->choice[i].prompt = i / g->ask.n;
 }
 
+/* Refuses what a request that continues a session's text cannot have. */
+static void check_session(const struct gr_generation *g, struct gr_fields *f)
+{
+    if (!g->session && gr_field(f, "session"))
+        gr_field_wrong(f, "session", "session: of /v1/completions and /completion alone");
+    else if (!g->session)
+        return;
+    else if (g->n_choice != 1)
+        gr_field_wrong(f, g->n_prompt > 1 ? "prompt" : "n",
+                       "a session has one text at a time: fork it for more");
+    else if (g->prompt_probs)
+        gr_field_wrong(f, "echo", "echo: the probabilities of a session's prompts are not kept");
+    else if (g->ask.extend_n > 1)
+        gr_field_wrong(f, "self_extend", "self_extend: not in a session, whose cells stay");
+}
+
 static void free_request(struct gr_request *r)
 {
     gr_sampler_free(&r->sampler);
@@ -289,6 +332,8 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
                                         : a->n_top > 1 ? a->n_top
                                                        : 1,
                              .owner = gr_exchange_owner(g->x),
+                             .conversation =
+                                 g->session ? gr_chat_session_conversation(g->session) : 0,
                              .prompt_piece = g->prompt_probs ? on_prompt_piece : NULL,
                              .piece = on_piece,
                              .result = on_result,
@@ -344,8 +389,12 @@ void gr_generation_start(struct gr_generation *g, struct gr_fields *f)
 {
     if (!f->wrong)
         make_choices(g, f);
+    if (!f->wrong)
+        check_session(g, f);
     if (!f->wrong && g->form->prepare)
         g->form->prepare(g, f);
+    if (f->wrong)
+        leave_unchanged(g);
     if (gr_fields_refuse(f, g->x)) {
         free_generation(g);
         return;

@@ -11,6 +11,7 @@
 #include "ask.h"
 #include "writer.h"
 
+struct gr_chat_session;
 struct gr_generation;
 
 /* Lists of a text's tokens, as JSON without brackets. */
@@ -68,6 +69,7 @@ struct gr_generation {
     int32_t n_event; /* events numbered so far, in forms that number them */
     bool special;    /* names of control tokens are part of the texts */
     bool prompt_probs;
+    struct gr_chat_session *session; /* whose text the prompt follows; NULL: none */
     atomic_bool gone;
     pthread_mutex_t lock;
     /* Under the lock: */
@@ -80,6 +82,9 @@ struct gr_generation {
 struct gr_generation *gr_generation_new(struct gr_exchange *x, struct gr_server *server,
                                         const struct gr_form *form, json_t *request,
                                         struct gr_fields *f);
+/* Has the prompt, of which there is one then, follow the text of the session that the request
+ * names, if it names one. NULL, and refused, when it cannot be had. */
+struct gr_generation *gr_generation_follow(struct gr_generation *g);
 /* Adds a prompt of n tokens. */
 void gr_generation_add(struct gr_generation *g, struct gr_fields *f, const int32_t *ids, size_t n);
 /* Starts the texts, to which g belongs then, or refuses the request if a field is wrong. */

@@ -258,7 +258,7 @@ static void add_origin(const struct gr_exchange *x, struct MHD_Response *r)
     (void)mhd->add_response_header(r, "Access-Control-Allow-Origin", allowed);
     if (!x->preflight)
         return;
-    (void)mhd->add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    (void)mhd->add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     (void)mhd->add_response_header(r, "Access-Control-Allow-Headers",
                                    "Authorization, Content-Type, X-Api-Key");
     (void)mhd->add_response_header(r, "Access-Control-Max-Age", "600");

@@ -134,7 +134,7 @@ void gr_serve_completion(struct gr_exchange *x, void *user)
 {
     struct gr_fields f = {0};
     struct gr_generation *g = begin(x, user, &f);
-    if (!g)
+    if (!g || !(g = gr_generation_follow(g)))
         return;
     gr_prompts_read(g, &f);
     gr_generation_start(g, &f);

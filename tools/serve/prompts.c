@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gpurun.h"
+#include "sessions.h"
 
 /* ---- texts and tokens ---- */
 
@@ -12,8 +13,9 @@ static void add_text(struct gr_generation *g, struct gr_fields *f, const json_t 
 {
     int32_t *ids = NULL;
     size_t n = 0;
-    if (gr_text_tokenize(g->server->model, json_string_value(text), json_string_length(text), true,
-                         true, &ids, &n))
+    bool begins = !g->session || !gr_chat_session_length(g->session);
+    if (gr_text_tokenize(g->server->model, json_string_value(text), json_string_length(text),
+                         begins, true, &ids, &n))
         gr_field_wrong(f, "prompt", "prompt: %s", gr_error_message());
     else
         gr_generation_add(g, f, ids, n);

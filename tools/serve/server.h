@@ -14,6 +14,7 @@
 struct gr_options;
 struct gr_metrics;
 struct gr_embedder;
+struct gr_sessions;
 
 enum gr_server_state { GR_SERVER_LOADING, GR_SERVER_READY, GR_SERVER_STOPPING, GR_SERVER_FAILED };
 
@@ -34,6 +35,7 @@ struct gr_server {
     struct gr_model_info info;
     struct gr_fit fit; /* memory, as the session was opened */
     struct gr_metrics *metrics;
+    struct gr_sessions *sessions;
     atomic_int state;  /* enum gr_server_state */
     atomic_int failed; /* status that ends the server; 0: none */
     int wake;          /* eventfd that the main thread waits for */
@@ -66,9 +68,11 @@ json_t *gr_read_object(struct gr_exchange *x);
 /* ---- handlers, by file; `user` is the server ---- */
 
 gr_handler_fn gr_serve_health, gr_serve_models, gr_serve_model_by_id, gr_serve_props,
-    gr_serve_version;                                                          /* status.c */
-gr_handler_fn gr_serve_slots, gr_serve_cache;                                  /* work.c */
-gr_handler_fn gr_serve_metrics;                                                /* metrics.c */
+    gr_serve_version;                         /* status.c */
+gr_handler_fn gr_serve_slots, gr_serve_cache; /* work.c */
+gr_handler_fn gr_serve_metrics;               /* metrics.c */
+gr_handler_fn gr_serve_session_open, gr_serve_session, gr_serve_session_close,
+    gr_serve_session_fork, gr_serve_session_cut, gr_serve_session_back;        /* sessions.c */
 gr_handler_fn gr_serve_tokenize, gr_serve_detokenize, gr_serve_apply_template; /* tokens.c */
 gr_handler_fn gr_serve_completions;                                            /* completions.c */
 gr_handler_fn gr_serve_completion, gr_serve_infill;                            /* native.c */

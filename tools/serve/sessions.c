@@ -1,0 +1,327 @@
+/* Sessions: /sessions and what is below. */
+#include "sessions.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "fields.h"
+#include "server.h"
+
+struct gr_chat_session {
+    struct gr_server *server;
+    char id[40];
+    uint64_t owner, number; /* number: at the scheduler */
+    int32_t n;              /* tokens of its text */
+    bool busy;              /* under the lock: has a request or a change */
+    struct gr_chat_session *next;
+};
+
+struct gr_sessions {
+    pthread_mutex_t lock;
+    struct gr_chat_session *all;
+};
+
+int gr_sessions_new(struct gr_sessions **out)
+{
+    *out = calloc(1, sizeof **out);
+    if (*out)
+        pthread_mutex_init(&(*out)->lock, NULL);
+    return *out ? 0 : GR_E_NOMEM_HOST;
+}
+
+void gr_sessions_free(struct gr_sessions **s)
+{
+    struct gr_chat_session *next;
+    if (!*s)
+        return;
+    for (struct gr_chat_session *c = (*s)->all; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+    pthread_mutex_destroy(&(*s)->lock);
+    free(*s);
+    *s = NULL;
+}
+
+/* ---- the list ---- */
+
+/* Makes a session that is in no list yet; NULL: no memory. */
+static struct gr_chat_session *make(struct gr_server *server, uint64_t owner)
+{
+    struct gr_chat_session *c = calloc(1, sizeof *c);
+    unsigned char random[16];
+    if (!c || getrandom(random, sizeof random, 0) != sizeof random) {
+        free(c);
+        return NULL;
+    }
+    char *at = c->id + snprintf(c->id, sizeof c->id, "sess-");
+    for (size_t i = 0; i < sizeof random; i++)
+        at += snprintf(at, 3, "%02x", random[i]);
+    c->server = server, c->owner = owner;
+    return c;
+}
+
+static void insert(struct gr_chat_session *c)
+{
+    struct gr_sessions *s = c->server->sessions;
+    pthread_mutex_lock(&s->lock);
+    c->next = s->all;
+    s->all = c;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void drop(struct gr_chat_session *c)
+{
+    struct gr_sessions *s = c->server->sessions;
+    pthread_mutex_lock(&s->lock);
+    struct gr_chat_session **at = &s->all;
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    pthread_mutex_unlock(&s->lock);
+    free(c);
+}
+
+/* Returns the session that the client names, with the lock; NULL: it has none of this id. */
+static struct gr_chat_session *find(const struct gr_exchange *x, const struct gr_sessions *s,
+                                    const char *id)
+{
+    uint64_t owner = gr_exchange_owner(x);
+    struct gr_chat_session *c = s->all;
+    while (c && (c->owner != owner || strcmp(c->id, id) != 0))
+        c = c->next;
+    return c;
+}
+
+static void refuse_id(struct gr_exchange *x, const char *param)
+{
+    gr_refuse_as(x, 404, param, "session_not_found",
+                 "there is no such session; POST /v1/sessions opens one");
+}
+
+/* Takes a session for a request or a change; NULL: refused. */
+static struct gr_chat_session *take(struct gr_exchange *x, struct gr_server *server, const char *id,
+                                    const char *param)
+{
+    struct gr_sessions *s = server->sessions;
+    pthread_mutex_lock(&s->lock);
+    struct gr_chat_session *c = find(x, s, id);
+    bool busy = c && c->busy;
+    if (c)
+        c->busy = true;
+    pthread_mutex_unlock(&s->lock);
+    if (busy)
+        gr_refuse_as(x, 409, param, "session_busy",
+                     "the session has another request, or is being changed");
+    else if (!c)
+        refuse_id(x, param);
+    return busy ? NULL : c;
+}
+
+static void give_back(struct gr_chat_session *c, int32_t n)
+{
+    pthread_mutex_lock(&c->server->sessions->lock);
+    c->n = n >= 0 ? n : c->n;
+    c->busy = false;
+    pthread_mutex_unlock(&c->server->sessions->lock);
+}
+
+/* ---- requests that continue a session's text ---- */
+
+bool gr_chat_session_take(struct gr_exchange *x, struct gr_server *server, const json_t *request,
+                          struct gr_chat_session **out)
+{
+    struct gr_fields f = {.object = request};
+    const char *id = gr_field_text(&f, "session");
+    *out = NULL;
+    if (gr_fields_refuse(&f, x))
+        return false;
+    *out = id ? take(x, server, id, "session") : NULL;
+    return !id || *out;
+}
+
+uint64_t gr_chat_session_conversation(const struct gr_chat_session *c)
+{
+    return c->number;
+}
+
+int32_t gr_chat_session_length(const struct gr_chat_session *c)
+{
+    return c->n;
+}
+
+static void on_counted(const struct gr_conversation_result *r, void *user)
+{
+    give_back(user, r->status ? -1 : r->n_token);
+}
+
+void gr_chat_session_return(struct gr_chat_session **c, int32_t n)
+{
+    struct gr_chat_session *s = *c;
+    struct gr_conversation_call count = {.op = GR_CONVERSATION_CUT, /* of nothing */
+                                         .owner = s->owner,
+                                         .id = s->number,
+                                         .done = on_counted,
+                                         .user = s};
+    *c = NULL;
+    if (n >= 0 || gr_scheduler_call(s->server->scheduler, &count))
+        give_back(s, n);
+}
+
+/* ---- changes ---- */
+
+/* A change while the scheduler has it. */
+struct change {
+    struct gr_exchange *x;
+    enum gr_conversation_op op;
+    struct gr_chat_session *of;   /* NULL: OPEN */
+    struct gr_chat_session *made; /* of OPEN and FORK */
+};
+
+static void refuse(struct gr_exchange *x, int status, const char *message)
+{
+    int http = status == GR_E_KV_FULL                                 ? 429
+               : status == GR_E_INVALID || status == GR_E_UNSUPPORTED ? 400
+               : status == GR_E_CANCELLED || status == GR_E_NOMEM_HOST || status == GR_E_DEVICE ||
+                       status == GR_E_PEER_LOST
+                   ? 503
+                   : 500;
+    gr_refuse(x, http, NULL, "%s", message && *message ? message : gr_status_text(status));
+}
+
+static json_t *describe(const char *id, int32_t n)
+{
+    return json_pack("{s:s, s:s, s:i}", "id", id, "object", "session", "n_tokens", n);
+}
+
+static void on_changed(const struct gr_conversation_result *r, void *user)
+{
+    struct change *c = user;
+    struct gr_chat_session *made = c->made;
+    bool closed = c->op == GR_CONVERSATION_CLOSE && !r->status;
+    json_t *answer = r->status ? NULL
+                     : closed  ? json_pack("{s:s, s:b}", "id", c->of->id, "deleted", 1)
+                               : describe(made ? made->id : c->of->id, r->n_token);
+    if (made && !r->status) {
+        made->number = r->id, made->n = r->n_token;
+        insert(made);
+    } else {
+        free(made);
+    }
+    if (closed)
+        drop(c->of);
+    else if (c->of)
+        give_back(c->of, r->status || made ? -1 : r->n_token);
+    if (r->status)
+        refuse(c->x, r->status, r->message);
+    else
+        gr_answer_json(c->x, 200, answer);
+    free(c);
+}
+
+/* Has the scheduler change a session that was taken, or open one. */
+static void change(struct gr_exchange *x, struct gr_server *server, enum gr_conversation_op op,
+                   struct gr_chat_session *of, int32_t lo, int32_t hi)
+{
+    uint64_t owner = gr_exchange_owner(x);
+    bool makes = op == GR_CONVERSATION_OPEN || op == GR_CONVERSATION_FORK;
+    struct change *c = malloc(sizeof *c);
+    struct gr_chat_session *made = c && makes ? make(server, owner) : NULL;
+    struct gr_conversation_call call = {.op = op,
+                                        .owner = owner,
+                                        .id = of ? of->number : 0,
+                                        .lo = lo,
+                                        .hi = hi,
+                                        .done = on_changed,
+                                        .user = c};
+    int rc = !c || (makes && !made) ? GR_E_NOMEM_HOST : 0;
+    gr_exchange_keep(x, NULL, NULL);
+    if (!rc) {
+        *c = (struct change){.x = x, .op = op, .of = of, .made = made};
+        rc = gr_scheduler_call(server->scheduler, &call);
+    }
+    if (!rc)
+        return;
+    free(made);
+    free(c);
+    if (of)
+        give_back(of, -1);
+    refuse(x, rc, rc == GR_E_CANCELLED ? "the server is shutting down" : NULL);
+}
+
+/* ---- handlers ---- */
+
+void gr_serve_session_open(struct gr_exchange *x, void *user)
+{
+    change(x, user, GR_CONVERSATION_OPEN, NULL, 0, 0);
+}
+
+void gr_serve_session(struct gr_exchange *x, void *user)
+{
+    struct gr_sessions *s = ((struct gr_server *)user)->sessions;
+    const char *id = gr_exchange_rest(x);
+    pthread_mutex_lock(&s->lock);
+    const struct gr_chat_session *c = find(x, s, id);
+    int32_t n = c ? c->n : -1;
+    pthread_mutex_unlock(&s->lock);
+    if (n < 0)
+        refuse_id(x, NULL);
+    else
+        gr_answer_json(x, 200, describe(id, n));
+}
+
+static void change_named(struct gr_exchange *x, struct gr_server *server,
+                         enum gr_conversation_op op)
+{
+    struct gr_chat_session *c = take(x, server, gr_exchange_rest(x), NULL);
+    if (c)
+        change(x, server, op, c, 0, 0);
+}
+
+void gr_serve_session_close(struct gr_exchange *x, void *user)
+{
+    change_named(x, user, GR_CONVERSATION_CLOSE);
+}
+
+void gr_serve_session_fork(struct gr_exchange *x, void *user)
+{
+    change_named(x, user, GR_CONVERSATION_FORK);
+}
+
+/* Reads a position of a session's text. */
+static int32_t position(struct gr_fields *f, const char *name, int32_t lo, int32_t hi)
+{
+    if (!gr_field(f, name))
+        gr_field_wrong(f, name, "%s: a number of tokens from %d to %d is expected", name, lo, hi);
+    return (int32_t)gr_field_int(f, name, lo, lo, hi);
+}
+
+/* Removes tokens: those of a cut, or all but the first n. */
+static void shorten(struct gr_exchange *x, struct gr_server *server, bool back)
+{
+    json_t *body = gr_read_object(x);
+    struct gr_fields f = {.object = body};
+    struct gr_chat_session *c = body ? take(x, server, gr_exchange_rest(x), NULL) : NULL;
+    if (c) {
+        int32_t lo = position(&f, back ? "n" : "lo", 0, c->n);
+        int32_t hi = back ? 0 : position(&f, "hi", lo, c->n);
+        if (f.wrong)
+            give_back(c, -1);
+        if (!gr_fields_refuse(&f, x))
+            change(x, server, back ? GR_CONVERSATION_BACK : GR_CONVERSATION_CUT, c, lo, hi);
+    }
+    json_decref(body);
+}
+
+void gr_serve_session_cut(struct gr_exchange *x, void *user)
+{
+    shorten(x, user, false);
+}
+
+void gr_serve_session_back(struct gr_exchange *x, void *user)
+{
+    shorten(x, user, true);
+}
