@@ -256,7 +256,11 @@ static void change(struct gr_exchange *x, struct gr_server *server, enum gr_conv
 
 void gr_serve_session_open(struct gr_exchange *x, void *user)
 {
-    change(x, user, GR_CONVERSATION_OPEN, NULL, 0, 0);
+    struct gr_server *s = user;
+    if (s->scheduler)
+        change(x, s, GR_CONVERSATION_OPEN, NULL, 0, 0);
+    else
+        gr_refuse(x, 501, NULL, "the model generates no texts");
 }
 
 void gr_serve_session(struct gr_exchange *x, void *user)
