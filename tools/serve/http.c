@@ -17,7 +17,9 @@
 #include "tools/cli/say.h"
 
 #define SECOND INT64_C(1000000000)
-#define MEMORY 32768  /* bytes of a connection: header, and pieces of body and answer */
+/* Bytes of a connection: header, and pieces of body and answer. Above 32 KiB libmicrohttpd maps
+ * them apart, and the system has them back when the connection closes. */
+#define MEMORY 36864
 #define KEPT_FILES 96 /* descriptors for all but connections */
 #define SLACK 64      /* connections of a loop that are about to close */
 #define MOST_TLS_FILE ((size_t)1 << 20)
