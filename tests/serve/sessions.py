@@ -2,11 +2,14 @@
 """Sessions of gpurun serve against texts of gpurun run: sessions.py GPURUN"""
 
 import json
+import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
+import tiny
 from served import LIMIT, Served
 
 PROGRAM = sys.argv[1]
@@ -218,6 +221,25 @@ def owners():
         assert ask(s, "a", "DELETE", f"/v1/sessions/{one}")[0] == 200
 
 
+def learned_positions():
+    """What the model cannot do is refused with the reason, and nothing changes."""
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name) / "tiny.gguf"
+        tiny.write_decoder(path)
+        with Served(PROGRAM, ["-m", str(path), *REF]) as s:
+            for stream in (False, True):
+                status, error = s.refused("/completion", {"prompt": "a", "n_predict": 1, "stream": stream, "self_extend": {"n": 2, "w": 8}})
+                assert status == 400 and error["param"] == "self_extend" and "positions of a gpt2 model" in error["message"], error
+            one = opened(s)
+            text, _ = go_on(s, one, "abc", 6, "/completion")
+            n = length(s, one)
+            status, error = s.refused(f"/sessions/{one}/cut", {"lo": 1, "hi": 2})
+            assert status == 400 and "positions of a gpt2 model" in error["message"] and length(s, one) == n, (error, n)
+            fork = s.post(f"/sessions/{one}/fork", {})["id"]
+            assert s.post(f"/sessions/{fork}/back", {"n": 0})["n_tokens"] == 0
+            assert go_on(s, fork, "abc", 6, "/completion")[0] == text and length(s, one) == n
+
+
 with Served(PROGRAM, REF) as server:
     for name, test in sorted(globals().items()):
         if name.startswith("test_"):
@@ -227,3 +249,4 @@ with Served(PROGRAM, REF) as server:
     opened(server)  # and left open
 assert server.code == 0, (server.code, server.lines[-5:])
 owners()
+learned_positions()
