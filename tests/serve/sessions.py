@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -221,6 +222,22 @@ def owners():
         assert ask(s, "a", "DELETE", f"/v1/sessions/{one}")[0] == 200
 
 
+def gone():
+    """A session whose client has gone before it had the answer is closed."""
+    with Served(PROGRAM, [*REF, "-c", "1024", "-np", "2"]) as s:
+        c = s.connect()
+        c.request("POST", "/v1/completions", json.dumps({"prompt": [5] * 700, "max_tokens": 1}))  # a step of a second or more
+        time.sleep(0.3)
+        for _ in range(2):
+            with socket.create_connection((s.host, s.port), LIMIT) as other:
+                other.sendall(f"POST /v1/sessions HTTP/1.1\r\nHost: {s.host}:{s.port}\r\nContent-Length: 0\r\n\r\n".encode())
+                time.sleep(0.1)
+        c.getresponse().read()
+        c.close()
+        for _ in range(2):
+            opened(s)
+
+
 def learned_positions():
     """What the model cannot do is refused with the reason, and nothing changes."""
     with tempfile.TemporaryDirectory() as name:
@@ -250,3 +267,4 @@ with Served(PROGRAM, REF) as server:
 assert server.code == 0, (server.code, server.lines[-5:])
 owners()
 learned_positions()
+gone()

@@ -1,9 +1,9 @@
 /* HTTP by libmicrohttpd: event loops that take requests in, find the handler of their route, and
  * send what it answers, at once or later, whole or as a stream. Nothing here knows of models.
  *
- * A handler is called when a request has come in whole: of a GET or DELETE in a thread of an event loop,
- * where it must return at once; of a POST in one of a few workers, where it must not wait for a
- * model. It answers before it returns, or keeps the exchange and answers later from any thread.
+ * A handler is called when a request has come in whole: of a GET or DELETE in a thread of an event
+ * loop, where it must return at once; of a POST in one of a few workers, where it must not wait for
+ * a model. It answers before it returns, or keeps the exchange and answers later from any thread.
  * Limits: times for headers and bodies, sizes, connections, writes that stall. */
 #ifndef GR_TOOLS_HTTP_H
 #define GR_TOOLS_HTTP_H

@@ -125,9 +125,9 @@ void gr_scheduler_stop(struct gr_scheduler *s, bool now);
 /* Sums since the start, and what there is now; from any thread. */
 struct gr_scheduler_stats {
     int32_t n_active, n_waiting;
-    uint32_t n_cell, n_used;                 /* cells in all; used, by texts that have ended too */
-    int64_t n_step, step_ns;                 /* steps, and their time */
-    struct {                                 /* the last step: tokens of prompts, of answers */
+    uint32_t n_cell, n_used; /* cells in all; used, by texts that have ended too */
+    int64_t n_step, step_ns; /* steps, and their time */
+    struct {                 /* the last step: tokens of prompts, of answers */
         int32_t n_prompt, n_answer;
         int64_t ns;
     } last;

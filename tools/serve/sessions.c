@@ -2,6 +2,7 @@
 #include "sessions.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,7 @@ struct change {
     enum gr_conversation_op op;
     struct gr_chat_session *of;   /* NULL: OPEN */
     struct gr_chat_session *made; /* of OPEN and FORK */
+    atomic_bool gone;             /* the client has */
 };
 
 static void refuse(struct gr_exchange *x, int status, const char *message)
@@ -197,29 +199,50 @@ static json_t *describe(const char *id, int32_t n)
     return json_pack("{s:s, s:s, s:i}", "id", id, "object", "session", "n_tokens", n);
 }
 
+static json_t *answer_to(const struct change *c, int32_t n)
+{
+    const struct gr_chat_session *s = c->made ? c->made : c->of;
+    return c->op == GR_CONVERSATION_CLOSE ? json_pack("{s:s, s:b}", "id", s->id, "deleted", 1)
+                                          : describe(s->id, n);
+}
+
+/* Lists the session that was made, or closes it when nobody will learn of it. */
+static void keep_made(struct change *c, const struct gr_conversation_result *r)
+{
+    struct gr_conversation_call close = {
+        .op = GR_CONVERSATION_CLOSE, .owner = c->made->owner, .id = r->id};
+    c->made->number = r->id, c->made->n = r->n_token;
+    if (!r->status && !c->gone) {
+        insert(c->made);
+        return;
+    }
+    if (!r->status)
+        (void)gr_scheduler_call(c->made->server->scheduler, &close);
+    free(c->made);
+}
+
 static void on_changed(const struct gr_conversation_result *r, void *user)
 {
     struct change *c = user;
-    struct gr_chat_session *made = c->made;
-    bool closed = c->op == GR_CONVERSATION_CLOSE && !r->status;
-    json_t *answer = r->status ? NULL
-                     : closed  ? json_pack("{s:s, s:b}", "id", c->of->id, "deleted", 1)
-                               : describe(made ? made->id : c->of->id, r->n_token);
-    if (made && !r->status) {
-        made->number = r->id, made->n = r->n_token;
-        insert(made);
-    } else {
-        free(made);
-    }
-    if (closed)
+    bool changed = !r->status && !c->made;
+    json_t *answer = r->status ? NULL : answer_to(c, r->n_token);
+    if (changed && c->op == GR_CONVERSATION_CLOSE)
         drop(c->of);
     else if (c->of)
-        give_back(c->of, r->status || made ? -1 : r->n_token);
+        give_back(c->of, changed ? r->n_token : -1);
+    if (c->made)
+        keep_made(c, r);
     if (r->status)
         refuse(c->x, r->status, r->message);
     else
         gr_answer_json(c->x, 200, answer);
     free(c);
+}
+
+static void on_gone(void *user)
+{
+    struct change *c = user;
+    c->gone = true;
 }
 
 /* Has the scheduler change a session that was taken, or open one. */
@@ -238,18 +261,18 @@ static void change(struct gr_exchange *x, struct gr_server *server, enum gr_conv
                                         .done = on_changed,
                                         .user = c};
     int rc = !c || (makes && !made) ? GR_E_NOMEM_HOST : 0;
-    gr_exchange_keep(x, NULL, NULL);
     if (!rc) {
         *c = (struct change){.x = x, .op = op, .of = of, .made = made};
+        gr_exchange_keep(x, on_gone, c);
         rc = gr_scheduler_call(server->scheduler, &call);
     }
     if (!rc)
         return;
-    free(made);
-    free(c);
     if (of)
         give_back(of, -1);
     refuse(x, rc, rc == GR_E_CANCELLED ? "the server is shutting down" : NULL);
+    free(made);
+    free(c);
 }
 
 /* ---- handlers ---- */
