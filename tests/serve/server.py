@@ -137,7 +137,7 @@ def test_memory_of_connections():
 
 
 def test_state():
-    with Server("--chat-template", TEMPLATE, "-a", "näme/with slash") as s:
+    with Server("--chat-template", TEMPLATE, "-a", "näme/with slash", "--no-webui") as s:
         for path in "/health", "/v1/health":
             expect(path, s.ask("GET", path)[::2] == (200, {"status": "ok"}))
         status, headers, body = s.ask("HEAD", "/health")
