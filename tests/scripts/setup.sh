@@ -29,7 +29,7 @@ expect() {
     failures=1
 }
 
-missing="gcc g++ libc6-dev ninja-build libpcre2-dev libutf8proc-dev libxxhash-dev libcurl4-openssl-dev nettle-dev libedit-dev libcriterion-dev openmpi-bin libopenmpi-dev iproute2 python3 openssl"
+missing="gcc g++ libc6-dev ninja-build libpcre2-dev libutf8proc-dev libxxhash-dev libcurl4-openssl-dev nettle-dev libedit-dev libmicrohttpd-dev libcriterion-dev openmpi-bin libopenmpi-dev iproute2 python3 openssl"
 
 machine 0 'echo "$*" >>'"$bin/calls"
 expect "as root" 0 "gpurun: installing $missing"
