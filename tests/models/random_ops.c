@@ -19,7 +19,7 @@
 struct model {
     struct {
         int32_t tok, pos, at; /* at: position at the last decode, to which K is rotated */
-        unsigned seqs; /* a bit each */
+        unsigned seqs;        /* a bit each */
     } t[MOST];
     int n;
 };

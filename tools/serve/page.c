@@ -8,7 +8,7 @@
 
 extern const char gr_page_text[], gr_page_text_end[]; /* page.S */
 
-/* SHA-256 of a text as a Content-Security-Policy names it. */
+/* Writes the SHA-256 of a text as a Content-Security-Policy names it. */
 static void hash(char out[BASE64_ENCODE_RAW_LENGTH(SHA256_DIGEST_SIZE) + 1], const char *p,
                  size_t n)
 {
@@ -21,7 +21,7 @@ static void hash(char out[BASE64_ENCODE_RAW_LENGTH(SHA256_DIGEST_SIZE) + 1], con
     out[BASE64_ENCODE_RAW_LENGTH(SHA256_DIGEST_SIZE)] = 0;
 }
 
-/* Text between the first `open` and the `close` behind it. */
+/* Hashes the text between the first `open` and the `close` behind it. */
 static void hash_between(char out[BASE64_ENCODE_RAW_LENGTH(SHA256_DIGEST_SIZE) + 1],
                          const char *open, const char *close)
 {
@@ -33,6 +33,7 @@ void gr_page(struct gr_exchange *x, void *user)
 {
     char style[BASE64_ENCODE_RAW_LENGTH(SHA256_DIGEST_SIZE) + 1], script[sizeof style],
         whole[sizeof style], tag[sizeof whole + 2], policy[320];
+    /* cppcheck-suppress comparePointers ; both are labels of page.S */
     size_t n = (size_t)(gr_page_text_end - gr_page_text);
     const char *known = gr_exchange_header(x, "If-None-Match");
     (void)user;
