@@ -226,6 +226,8 @@ static void sweep(struct gr_scheduler *s, bool all)
         if (t->ended) {
             if (t->conversation)
                 gr_scheduler_part(t);
+            else if (t->end == GR_FINISH_FAILED) /* its cells may be what failed */
+                gr_prefixes_drop(&s->prefixes, t->seq);
             else
                 gr_prefixes_leave(&s->prefixes, t->seq);
             forget(s, t);
@@ -305,7 +307,7 @@ static void fill(struct gr_scheduler *s, int32_t n_cell)
 
 /* Makes room for the step by dropping texts that have ended; when that does not suffice for the
  * texts that are generated and a token of a prompt, by stopping others. Returns the number of cells
- * for the step, at most n_step. */
+ * for the step, at most n_step; 0: none is left. */
 static int32_t find_cells(struct gr_scheduler *s)
 {
     for (;;) {
@@ -322,7 +324,7 @@ static int32_t find_cells(struct gr_scheduler *s)
         if (gr_scheduler_n_free(s) >= least)
             return (int32_t)gr_scheduler_n_free(s);
         if (!gr_scheduler_preempt(s))
-            return 0;
+            return (int32_t)gr_scheduler_n_free(s);
     }
 }
 
@@ -443,15 +445,13 @@ static void run_step(struct gr_scheduler *s)
 /* Publishes what there is now. */
 static void publish(struct gr_scheduler *s)
 {
+    struct gr_disk_stats files = s->disk ? gr_disk_stats(s->disk) : (struct gr_disk_stats){0};
     pthread_mutex_lock(&s->lock);
     s->stats.n_active = s->n_active;
     s->stats.n_used = gr_kv_used(s->p.session);
-    if (s->disk) {
-        struct gr_disk_stats files = gr_disk_stats(s->disk);
-        s->stats.n_file = files.n_file, s->stats.file_bytes = files.bytes;
-        s->stats.n_saved = files.n_saved, s->stats.n_restored = files.n_loaded;
-        s->stats.n_damaged = files.n_damaged;
-    }
+    s->stats.n_file = files.n_file, s->stats.file_bytes = files.bytes;
+    s->stats.n_saved = files.n_saved, s->stats.n_restored = files.n_loaded;
+    s->stats.n_damaged = files.n_damaged;
     for (int32_t i = 0; i < s->n_active; i++) {
         struct gr_text *t = s->active[i];
         int32_t done = gr_scheduler_n_done(s, t);
@@ -514,7 +514,8 @@ static bool allocate(struct gr_scheduler *s)
     step->logits = malloc(n);
     step->of = malloc(n * sizeof *step->of);
     s->active = malloc((size_t)s->p.n_active * sizeof *s->active);
-    s->live = malloc((size_t)(s->p.n_queue + s->p.n_active) * sizeof *s->live);
+    /* one more: a text that waits no longer, until it is freed */
+    s->live = malloc((size_t)(s->p.n_queue + s->p.n_active + 1) * sizeof *s->live);
     s->sequence = malloc((size_t)s->p.n_seq * sizeof *s->sequence);
     return step->token && step->pos && step->seq && step->index && step->logits && step->of &&
            s->active && s->live && s->sequence;
