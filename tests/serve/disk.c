@@ -253,6 +253,32 @@ Test(disk, the_oldest_go_first)
 }
 
 /* A folder that is none is refused; a full disk costs a warning, and leaves nothing behind. */
+/* A state that has more tokens than the text of its file, which a program other than this one could
+ * write, is used by none. */
+Test(disk, a_state_of_another_text)
+{
+    struct world w = load_world(tiny_model(false), 2, 512);
+    struct gr_session *s = open_session(&w, 512, 1);
+    struct gr_rng rng = gr_rng_new(37);
+    const char *dir = tiny_path("cache");
+    int32_t file;
+    make_client(&w, &client[0], &rng, 60);
+    struct gr_disk *disk = open_disk(&w, s, dir, PLENTY);
+    decode(s, client[0].prompt, 60);
+    gr_disk_save(disk, 0, 3, client[0].prompt, 50);
+    gr_disk_wait(disk);
+    gr_kv_clear(s);
+    cr_assert_eq(gr_disk_find(disk, 3, client[0].prompt, 50, &file), 50);
+    cr_expect_eq(gr_disk_load(disk, file, 0), GR_E_CORRUPT);
+    cr_expect_eq(gr_kv_used(s), 0);
+    cr_expect_eq(gr_disk_find(disk, 3, client[0].prompt, 50, &file), 0);
+    gr_disk_wait(disk);
+    cr_expect_eq(n_files(dir), 0);
+    gr_disk_close(&disk);
+    gr_session_close(&s);
+    close_world(&w);
+}
+
 Test(disk, writing_fails)
 {
     struct world w = load_world(tiny_model(false), 2, 512);

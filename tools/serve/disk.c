@@ -57,6 +57,7 @@ struct gr_disk {
     uint64_t most_bytes;
     struct gr_session *session;
     bool whole, failed; /* failed: a failure to write was said */
+    int32_t too_long;   /* tokens of the shortest text whose file exceeded most_bytes */
     uint8_t model[SUM];
     struct file *file; /* [n_file] */
     int32_t n_file, capacity;
@@ -284,7 +285,11 @@ int gr_disk_open(struct gr_disk **out, const char *dir, uint64_t most_bytes,
     *out = NULL;
     if (!s)
         return GR_E_NOMEM_HOST;
-    *s = (struct gr_disk){.dir = -1, .most_bytes = most_bytes, .session = session, .whole = whole};
+    *s = (struct gr_disk){.dir = -1,
+                          .most_bytes = most_bytes,
+                          .session = session,
+                          .whole = whole,
+                          .too_long = INT32_MAX};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     s->path = strdup(dir);
@@ -336,16 +341,20 @@ int32_t gr_disk_length(const struct gr_disk *disk, int32_t file)
     return disk->file[file].n;
 }
 
-/* Reads a file's state (free). */
+/* Reads a file's state (free). GR_E_IO: another program has removed or replaced it. */
 static int read_state(const struct gr_disk *s, const struct file *f, void **data, size_t *n)
 {
     uint64_t at = sizeof(struct head) + (uint64_t)f->n * sizeof *f->token;
     int fd = openat(s->dir, f->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return GR_E_IO;
+        return errno == ENOENT ? GR_E_IO : GR_E_NOMEM_HOST; /* there are no descriptors now */
+    struct stat st;
     *n = (size_t)(f->bytes - at);
     *data = malloc(*n ? *n : 1);
-    int rc = !*data ? GR_E_NOMEM_HOST : read_at(fd, *data, *n, at) ? 0 : GR_E_CORRUPT;
+    int rc = !*data                                               ? GR_E_NOMEM_HOST
+             : fstat(fd, &st) || (uint64_t)st.st_size != f->bytes ? GR_E_IO
+             : read_at(fd, *data, *n, at)                         ? 0
+                                                                  : GR_E_CORRUPT;
     close(fd);
     return rc;
 }
@@ -376,11 +385,15 @@ int gr_disk_load(struct gr_disk *disk, int32_t file, int32_t seq)
         why = gr_error_message();
         rc = rc == GR_E_INVALID || rc == GR_E_UNSUPPORTED ? GR_E_CORRUPT : rc;
     }
+    if (!rc && gr_kv_seq_pos_max(disk->session, seq) != disk->file[file].n - 1) {
+        gr_kv_seq_rm(disk->session, seq, -1, -1);
+        rc = GR_E_CORRUPT, why = "a state of another text";
+    }
     free(data);
     if (rc == GR_E_CORRUPT)
         drop_damaged(disk, file, why);
     else if (rc == GR_E_IO)
-        forget(disk, file); /* another program has removed it */
+        forget(disk, file);
     else if (!rc)
         touch(disk, file);
     disk->stats.n_loaded += !rc;
@@ -545,7 +558,7 @@ void gr_disk_save(struct gr_disk *disk, int32_t seq, uint64_t owner, const int32
     void *state = NULL;
     size_t n_state = 0;
     gr_disk_wait(disk);
-    if (n < 1 || is_there(disk, owner, token, n))
+    if (n < 1 || n >= disk->too_long || is_there(disk, owner, token, n))
         return;
     struct head h = head_of(disk, owner, token, n);
     int rc = gr_state_save(disk->session, seq, NULL, 0, &state, &n_state);
@@ -557,7 +570,9 @@ void gr_disk_save(struct gr_disk *disk, int32_t seq, uint64_t owner, const int32
     rc = save(disk, &h, token, state);
     if (rc)
         gr_state_free(state);
-    if (rc && rc != GR_E_TOO_LARGE)
+    if (rc == GR_E_TOO_LARGE)
+        disk->too_long = n;
+    else if (rc)
         say_failed(disk, gr_status_text(rc));
 }
 
