@@ -207,6 +207,10 @@ def test_template():
                and prompt(messages=messages, chat_template_kwargs={"x": 1})[0] == 200)
     with Server() as s:
         expect("no template", "no chat template" in error_of(s.ask("POST", "/apply-template", {"messages": messages}))[2])
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+        for choice in "required", {"type": "function", "function": {"name": "f"}}:
+            wrong = error_of(s.ask("POST", "/chat/completions", {"messages": messages, "tools": tools, "tool_choice": choice}))
+            expect(f"calls without a template {choice}", wrong[0] == 400 and "chat template" in wrong[2], wrong)
 
 
 # ---- bodies ----
@@ -463,6 +467,17 @@ def test_end():
                     s.process.send_signal(number)
                     time.sleep(0.2)
                 expect(f"{flags} {signals}", s.process.wait(10) == code, s.process.returncode)
+    for i in range(6): # a body that is complete while the server closes
+        with Server("--drain", 0) as s, socket.create_connection(("127.0.0.1", s.port)) as c:
+            c.sendall(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n\r\n{"content":"a"')
+            time.sleep(0.1)
+            s.process.send_signal(signal.SIGTERM)
+            time.sleep(0.012 * i)
+            try:
+                c.sendall(b"}")
+            except OSError:
+                pass
+            expect(f"the last byte {12 * i} ms behind the signal", s.process.wait(10) in (0, 143), s.process.returncode)
     with Server() as s:
         with Server("--port", s.port, ready=False) as other:
             expect("the port is taken", other.process.wait(20) == 6 and "--port N takes another" in other.text(), other.text())
@@ -471,14 +486,17 @@ def test_end():
 def test_systemd():
     code = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
 
-    def start(listener, notify):
-        return subprocess.Popen([sys.executable, "-c", code, str(listener.fileno()), PROGRAM, "serve", "-q", "-t", "1"], pass_fds=[listener.fileno()],
+    def start(listener, notify, *words):
+        return subprocess.Popen([sys.executable, "-c", code, str(listener.fileno()), PROGRAM, "serve", "-q", "-t", "1", *words], pass_fds=[listener.fileno()],
                                 stderr=subprocess.DEVNULL, env={**os.environ, "NOTIFY_SOCKET": notify, "LISTEN_FDS": "1"})
 
     with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(d + "/notify")
         notify.settimeout(30)
         with socket.create_server(("127.0.0.1", 0)) as listener:
+            expect("a start that fails", start(listener, d + "/notify", "-m", d + "/none").wait(20) > 0)
+            socket.create_connection(listener.getsockname()).close() # systemd's socket goes on
+            listener.accept()[0].close()
             process = start(listener, d + "/notify")
             expect("it is ready", notify.recv(100) == b"READY=1")
             c = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1], timeout=10)

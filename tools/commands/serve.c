@@ -27,6 +27,7 @@
 #define CACHE_LEAST 64    /* tokens of a text that is worth a file */
 #define STEP_NS 100000000 /* of prompts, while other texts are generated */
 #define TICK_MS 20
+#define LAST_WORDS_S 0.5 /* for the ends of answers that are cut off */
 
 struct serving {
     const struct gr_options *o;
@@ -424,6 +425,13 @@ static void stop_all(struct serving *v, bool now)
         gr_embedder_stop(v->server.embedder, now);
 }
 
+/* Waits until all exchanges have ended, or that time. */
+static void await_clients(const struct serving *v, double end)
+{
+    while (gr_httpd_busy(v->http) && gr_seconds() < end)
+        nanosleep(&(struct timespec){0, TICK_MS * 1000000}, NULL);
+}
+
 /* Lets requests end for that many seconds; returns whether all have. */
 static bool drain(struct serving *v, int32_t seconds)
 {
@@ -432,8 +440,7 @@ static bool drain(struct serving *v, int32_t seconds)
     gr_httpd_set_unready(v->http, "the server is stopping");
     gr_httpd_drain(v->http);
     stop_all(v, false);
-    while (gr_httpd_busy(v->http) && gr_seconds() < end)
-        nanosleep(&(struct timespec){0, TICK_MS * 1000000}, NULL);
+    await_clients(v, end);
     bool all = !gr_httpd_busy(v->http);
     stop_all(v, true);
     if (v->runs)
@@ -441,6 +448,7 @@ static bool drain(struct serving *v, int32_t seconds)
     v->runs = false;
     if (v->server.embedder)
         gr_embedder_wait(v->server.embedder);
+    await_clients(v, gr_seconds() + LAST_WORDS_S); /* what was said to them at last is sent */
     return all;
 }
 
@@ -456,6 +464,7 @@ static int stop(struct serving *v)
     else
         gr_say("stopping: requests may take %d s more; another signal ends them", v->o->drain);
     bool all = drain(v, status ? 1 : v->o->drain);
+    status = status ? status : atomic_load(&s->failed); /* one that failed meanwhile */
     return status ? gr_status_exit(status) : all ? 0 : 128 + (int)last_signal;
 }
 

@@ -31,6 +31,7 @@ struct gr_httpd {
     _Atomic(const char *) unready;
     atomic_bool draining;
     atomic_int n_busy;
+    MHD_socket listener;   /* of a daemon that drains; closed behind it */
     _Atomic size_t n_body; /* bytes of all bodies */
     pthread_t watch;
     bool watches; /* the thread does */

@@ -164,8 +164,12 @@ static void on_connection(void *http, struct MHD_Connection *connection, void **
 {
     if (code == MHD_CONNECTION_NOTIFY_STARTED)
         add_client(http, connection, context);
-    else
-        remove_client(http, *context);
+    else {
+        struct gr_client *c = *context;
+        void *x = c ? c->x : NULL; /* left there where libmicrohttpd gives a connection up */
+        gr_on_completed(http, connection, &x, MHD_REQUEST_TERMINATED_WITH_ERROR);
+        remove_client(http, c);
+    }
 }
 
 /* Raises the limit of descriptors and fits the number of connections to it. */
@@ -271,8 +275,12 @@ static void free_all(struct gr_httpd *h)
     gr_httpd_join_workers(h);
     if (h->watches)
         pthread_join(h->watch, NULL);
-    if (h->daemon)
+    if (h->daemon) {
+        gr_httpd_drain(h); /* or libmicrohttpd shuts the socket down, also that of systemd */
         h->mhd->stop_daemon(h->daemon);
+    }
+    if (h->listener != MHD_INVALID_SOCKET)
+        close(h->listener);
     if (h->tls_key)
         memset(h->tls_key, 0, strlen(h->tls_key));
     free(h->tls_key);
@@ -290,6 +298,7 @@ int gr_httpd_open(struct gr_httpd **out, const struct gr_httpd_params *params)
     if (!h)
         return gr_say_no_memory();
     h->p = *params;
+    h->listener = MHD_INVALID_SOCKET;
     h->p.n_thread = h->p.n_thread > 0 ? h->p.n_thread : 2;
     h->clients.prev = h->clients.next = &h->clients;
     atomic_init(&h->unready, "Loading model");
@@ -324,9 +333,9 @@ void gr_httpd_drain(struct gr_httpd *h)
 {
     if (atomic_exchange(&h->draining, true))
         return;
-    MHD_socket fd = h->mhd->quiesce_daemon(h->daemon);
-    if (fd != MHD_INVALID_SOCKET)
-        close(fd);
+    h->listener = h->mhd->quiesce_daemon(h->daemon); /* its loops may know it until they end */
+    if (h->listener != MHD_INVALID_SOCKET && h->p.listener < 0)
+        shutdown(h->listener, SHUT_RDWR); /* not that of systemd, which goes on */
 }
 
 int32_t gr_httpd_busy(struct gr_httpd *h)

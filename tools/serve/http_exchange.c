@@ -165,7 +165,7 @@ static bool reserve(struct gr_exchange *x, size_t n)
 /* Adds to a stream. With the lock. */
 static void add(struct gr_exchange *x, const char *p, size_t n)
 {
-    if (x->n_out + n > MOST_UNREAD || !reserve(x, n)) {
+    if ((x->n_out && x->n_out + n > MOST_UNREAD) || !reserve(x, n)) {
         x->hung = true; /* the watch says so, and cuts the connection */
         set_deadline(x, 0);
         return;

@@ -216,13 +216,13 @@ static void find_route(struct gr_exchange *x, const char *method)
 static void check_ready(struct gr_exchange *x)
 {
     const char *why = atomic_load(&x->http->unready);
+    x->close |= x->client->refused;
     if (x->route->open)
         return;
     if (why)
         refuse(x, 503, why, NULL);
     else if (x->client->refused)
         refuse(x, 503, "too many connections", NULL);
-    x->close |= x->client->refused;
 }
 
 static void check(struct gr_exchange *x, const char *url, const char *method)
@@ -267,7 +267,8 @@ static bool reserve(struct gr_exchange *x, size_t n)
     while (room <= x->n_body + n)
         room *= 2;
     size_t all = atomic_fetch_add(&h->n_body, room - x->n_room) + room - x->n_room;
-    bool fits_in = all <= MOST_BODIES || all <= 2 * h->p.max_body;
+    /* small bodies always do: the number of connections is their limit */
+    bool fits_in = room <= 65536 || all <= MOST_BODIES || all <= 2 * h->p.max_body;
     char *grown = fits_in ? realloc(x->body, room) : NULL;
     if (!grown) {
         atomic_fetch_sub(&h->n_body, room - x->n_room);
@@ -334,14 +335,14 @@ static struct gr_exchange *new_exchange(struct gr_httpd *h, struct MHD_Connectio
     return x;
 }
 
-/* Returns whether a refusal is answered before the body comes: the client waits for that, or its
- * body is too long to be read for nothing. */
+/* Returns whether a request is answered before its body comes: it is one too many, or refused, and
+ * the client waits for that or its body is too long to be read for nothing. */
 static bool refused_at_once(const struct gr_exchange *x)
 {
     const char *length = gr_exchange_header(x, "Content-Length");
     bool asks = gr_exchange_header(x, "Expect") != NULL;
     bool huge = length && (strlen(length) > 18 || strtoull(length, NULL, 10) > most_discarded(x));
-    return x->refused && (asks || huge || x->close);
+    return x->client->refused || (x->refused && (asks || huge || x->close));
 }
 
 static enum MHD_Result handle(struct gr_exchange *x, void *user)

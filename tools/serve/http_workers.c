@@ -7,10 +7,17 @@ void gr_httpd_work(struct gr_httpd *h, struct gr_exchange *x)
 {
     x->next_work = NULL;
     pthread_mutex_lock(&h->work_lock);
-    *h->work_end = x;
-    h->work_end = &x->next_work;
-    pthread_cond_signal(&h->work_there);
+    bool stops = atomic_load(&h->stopping); /* the workers may have ended */
+    if (!stops) {
+        *h->work_end = x;
+        h->work_end = &x->next_work;
+        pthread_cond_signal(&h->work_there);
+    }
     pthread_mutex_unlock(&h->work_lock);
+    if (stops) {
+        gr_exchange_drop(x);
+        gr_exchange_leave_worker(x);
+    }
 }
 
 /* Takes the next exchange, waiting for one; NULL: the server closes. */
