@@ -104,7 +104,7 @@ const struct gr_mark *gr_format_opened(const struct gr_mark *mark, int32_t n_mar
 const struct gr_writing *gr_format_writing(const char *name)
 {
     bool ours = false;
-    for (size_t i = 0; i < GR_COUNT(row); i++) {
+    for (size_t i = 0; i < GR_COUNT(row) && name; i++) {
         if (row[i].kind == GR_MARK_FORMAT)
             ours = !strcmp(row[i].text, name);
         else if (ours && row[i].kind == GR_MARK_WRITE)

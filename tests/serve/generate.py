@@ -171,6 +171,16 @@ def test_prompt_probabilities(s):
     assert all(text.startswith(token, at) for token, at in list(zip(p["tokens"], p["text_offset"]))[1:-1]), p
 
 
+def test_last_token(s):
+    """The token that ends a text has a probability too, as evaluations of a continuation count on it."""
+    only = s.post("/completion", {"prompt": PROMPT, "n_predict": 400, "temperature": 0, "stop": []})
+    assert only["stop_type"] == "eos", only
+    p = s.post("/v1/completions", {"prompt": PROMPT + only["content"], "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True})
+    p = p["choices"][0]["logprobs"]
+    ids = json.loads(run("tokenize", "-p", PROMPT + only["content"], "--ids"))
+    assert len(p["tokens"]) == len(p["token_logprobs"]) == len(p["text_offset"]) == len(ids) + 1, p
+
+
 def test_grammars(s):
     schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}, "b": {"enum": ["x", "y"]}},
               "required": ["a", "b"], "additionalProperties": False}
@@ -212,6 +222,13 @@ def test_refusals(s):
     assert s.refused("/v1/responses", {"input": "x", "previous_response_id": "r"})[1]["param"] == "previous_response_id"
     assert s.refused("/infill", {"input_prefix": "a", "input_suffix": "b"})[0] == 501
     assert s.refused("/v1/completions", {**good, "suffix": "x"})[1]["param"] == "suffix"
+    # a grammar that leaves no token, calls with too many values: faults of the request
+    assert s.refused("/completion", {"prompt": "x", "grammar": 'root ::= "yes"', "ignore_eos": True})[0] == 400
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"a": [' + "{}," * 60000 + "{}]}"}}
+    status, error = s.refused("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]})
+    assert status == 400 and "tool_calls" in error["param"], error
+    # an assistant who said nothing
+    chat(s, messages=[MESSAGES[-1], {"role": "assistant", "content": None}, MESSAGES[-1]], max_tokens=1)
     s.post("/v1/completions", {**good, "max_tokens": None, "n_predict": 1, "user": "u", "unknown": {}})
 
 

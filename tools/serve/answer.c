@@ -100,11 +100,10 @@ void gr_refuse_status(struct gr_exchange *x, int status, const char *param)
 
 /* ---- bodies ---- */
 
-/* Counts values and depth without reading them: an upper bound, since marks in texts that are not
- * closed count too. Returns the reason for which the JSON is refused, or NULL. */
-static const char *too_much(const char *p, size_t n)
+/* Counts without reading: an upper bound, since marks in texts that are not closed count too. */
+const char *gr_json_too_much(const char *p, size_t n, size_t *n_value)
 {
-    size_t nodes = 1;
+    size_t nodes = *n_value + 1;
     int depth = 0;
     bool text = false;
     for (size_t i = 0; i < n; i++) {
@@ -126,14 +125,15 @@ static const char *too_much(const char *p, size_t n)
         if (nodes > MOST_NODES)
             return "the JSON has more than 100000 values";
     }
+    *n_value = nodes;
     return NULL;
 }
 
 json_t *gr_read_object(struct gr_exchange *x)
 {
     json_error_t e;
-    size_t n;
-    const char *p = gr_exchange_body(x, &n), *why = too_much(p, n);
+    size_t n, n_value = 0;
+    const char *p = gr_exchange_body(x, &n), *why = gr_json_too_much(p, n, &n_value);
     json_t *body = why ? NULL : json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     gr_exchange_drop_body(x);
     if (why)

@@ -76,8 +76,8 @@ static void on_prompt(struct gr_choice *c, const struct gr_piece *piece)
 static void on_piece(struct gr_choice *c, const struct gr_piece *piece)
 {
     gr_write(&c->text, piece->text, piece->n);
-    bool listed = piece->id >= 0 && !gr_text_is_eog(c->g->server->model, piece->id);
-    if (c->g->ask.n_top >= 0 && listed)
+    if (c->g->ask.n_top >= 0 &&
+        piece->id >= 0) /* also the one that ends the text: lm-eval counts it */
         gr_list_legacy(c, piece, true);
 }
 

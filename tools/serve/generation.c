@@ -348,19 +348,30 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
     return rc;
 }
 
-static int submit(struct gr_choice *c)
+/* Makes the requests of all texts; NULL after a failure. */
+static struct gr_request *make_requests(struct gr_generation *g, int *rc)
+{
+    struct gr_request *r = calloc((size_t)g->n_choice, sizeof *r);
+    int32_t n = 0;
+    *rc = r ? 0 : GR_E_NOMEM_HOST;
+    while (!*rc && n < g->n_choice && !(*rc = make_request(&g->choice[n], &r[n])))
+        n++;
+    if (!*rc)
+        return r;
+    while (n > 0)
+        free_request(&r[--n]);
+    free(r);
+    return NULL;
+}
+
+/* Hands a request over. */
+static int submit(struct gr_choice *c, struct gr_request *r)
 {
     struct gr_generation *g = c->g;
-    struct gr_request r;
     uint64_t id;
-    int rc = make_request(c, &r);
+    int rc = gr_scheduler_submit(g->server->scheduler, r, &id);
     if (rc)
         return rc;
-    rc = gr_scheduler_submit(g->server->scheduler, &r, &id);
-    if (rc) {
-        free_request(&r);
-        return rc;
-    }
     c->id = id;
     if (g->gone) /* on_gone may not have seen the id */
         gr_scheduler_cancel(g->server->scheduler, id);
@@ -369,10 +380,11 @@ static int submit(struct gr_choice *c)
 
 const char *gr_submit_message(int status)
 {
-    return status == GR_E_TOO_LARGE    ? "too many requests wait: try again later"
-           : status == GR_E_CANCELLED  ? "the server is shutting down"
-           : status == GR_E_NOMEM_HOST ? NULL
-                                       : gr_error_message();
+    return status == GR_E_TOO_LARGE   ? "too many requests wait: try again later"
+           : status == GR_E_CANCELLED ? "the server is shutting down"
+           : status == GR_E_NOMEM_HOST || status == GR_E_DEVICE || status == GR_E_PEER_LOST
+               ? NULL
+               : gr_error_message();
 }
 
 static void begin(struct gr_generation *g)
@@ -399,12 +411,15 @@ void gr_generation_start(struct gr_generation *g, struct gr_fields *f)
         free_generation(g);
         return;
     }
+    int rc;
+    struct gr_request *request = make_requests(g, &rc); /* others go on meanwhile */
     gr_exchange_keep(g->x, on_gone, g);
     pthread_mutex_lock(&g->lock);
     int32_t i = 0;
-    int rc = 0;
-    while (i < g->n_choice && !(rc = submit(&g->choice[i])))
+    while (!rc && i < g->n_choice && !(rc = submit(&g->choice[i], &request[i])))
         i++;
+    for (int32_t k = i; request && k < g->n_choice; k++)
+        free_request(&request[k]);
     if (rc) { /* those that were submitted end as cancelled */
         g->ask.stream = false;
         g->n_left = i;
@@ -414,6 +429,7 @@ void gr_generation_start(struct gr_generation *g, struct gr_fields *f)
     }
     bool last = !g->n_left;
     pthread_mutex_unlock(&g->lock);
+    free(request);
     if (last)
         finish(g);
 }

@@ -48,12 +48,16 @@ static bool read_content(json_t *message)
     if (json_is_string(content))
         return true;
     bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
-    return calls && (!content || json_is_null(content)) &&
-           !json_object_set_new(message, "content", json_null());
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (content && !json_is_null(content))
+        return false;
+    if (!calls && strcmp(role, "assistant") != 0)
+        return false;
+    return !json_object_set_new(message, "content", calls ? json_null() : json_string(""));
 }
 
-/* Makes the arguments of calls objects, where they are texts of such. */
-static bool read_calls(json_t *message)
+/* Makes the arguments of calls objects, where they are texts of such; *n_value: of all messages. */
+static bool read_calls(json_t *message, size_t *n_value)
 {
     json_t *calls = json_object_get(message, "tool_calls"), *call;
     size_t i;
@@ -66,6 +70,9 @@ static bool read_calls(json_t *message)
         json_t *function = json_object_get(call, "function");
         const json_t *given = json_object_get(function, "arguments");
         if (!json_is_string(json_object_get(function, "name")))
+            return false;
+        if (json_is_string(given) &&
+            gr_json_too_much(json_string_value(given), json_string_length(given), n_value))
             return false;
         json_t *arguments = json_is_string(given)
                                 ? json_loadb(json_string_value(given), json_string_length(given),
@@ -93,9 +100,9 @@ void gr_messages_add(struct gr_messages *c, struct gr_fields *f, const json_t *m
         snprintf(field, sizeof field, "%s.content", name);
         gr_field_wrong(f, field, "%s: a text, or a list of parts of type \"text\", is expected",
                        field);
-    } else if (!read_calls(copy)) {
+    } else if (!read_calls(copy, &c->n_value)) {
         snprintf(field, sizeof field, "%s.tool_calls", name);
-        gr_field_wrong(f, field, "%s: a list of calls with function.name is expected", field);
+        gr_field_wrong(f, field, "%s: a list of calls with function.name is expected, of few values", field);
     } else {
         if (!strcmp(role, "developer") && json_object_set_new(copy, "role", json_string("system")))
             no_memory(f);

@@ -15,6 +15,7 @@ struct gr_messages {
     bool generation; /* the beginning of an answer follows the messages */
     bool goes_on;    /* the last message goes on: the prompt ends with it */
     bool quiet;      /* the answer begins without reasoning */
+    size_t n_value;  /* of the arguments of all calls */
 };
 
 /* Appends a message, which is copied: contents that are parts become a text, arguments of tool

@@ -61,7 +61,8 @@ static void add_call(struct gr_choice *c, const char *name, const char *id, cons
     gr_writef(w, ",\"function\":{\"name\":");
     gr_write_string(w, name, strlen(name));
     gr_writef(w, ",\"arguments\":");
-    gr_write(w, arguments, n);
+    for (size_t i = 0; i < n; i++) /* an answer is one line, and no text in JSON has a line end */
+        gr_write(w, arguments[i] == '\n' || arguments[i] == '\r' ? " " : arguments + i, 1);
     gr_writef(w, "}}");
 }
 

@@ -61,6 +61,9 @@ json_t *gr_json_text(const char *p, size_t n);
 /* Makes the object of an error, {"error": {..}}; NULL: no memory. */
 json_t *gr_error_json(int status, const char *param, const char *code, const char *message);
 
+/* Adds the number of values of a JSON text to *n_value; returns why it is refused, with more than
+ * 100,000 in all or a depth over 64, NULL: it is not. */
+const char *gr_json_too_much(const char *p, size_t n, size_t *n_value);
 /* Reads the body as an object, within the limits of nodes and depth; NULL: refused. The body is
  * dropped. */
 json_t *gr_read_object(struct gr_exchange *x);

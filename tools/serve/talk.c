@@ -37,8 +37,11 @@ static void force(struct gr_generation *g, struct gr_fields *f, const char *name
 {
     struct gr_talk *t = g->own;
     char *tools = t->messages.tools ? json_dumps(t->messages.tools, 0) : NULL;
-    if (!tools) {
-        gr_field_wrong(f, "tool_choice", "tool_choice: there are no tools");
+    if (!tools || !g->server->format) {
+        gr_field_wrong(f, "tool_choice",
+                       tools ? "tool_choice: the model has no chat template"
+                             : "tool_choice: there are no tools");
+        free(tools);
         return;
     }
     struct gr_answer_calls calls = {.format = g->server->format,

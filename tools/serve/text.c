@@ -210,6 +210,19 @@ void gr_text_end(struct gr_text *t, enum gr_finish end, int status, const char *
     finish(t, &(struct gr_result){.end = end, .stop = -1, .status = status, .message = message});
 }
 
+/* Returns the status of a failure to pick a token: where the logits are numbers, it is the request
+ * that leaves no token, or whose grammar takes too much. */
+static int pick_status(int rc, const float *logits, int32_t n_vocab)
+{
+    bool some = false;
+    for (int32_t i = 0; rc && i < n_vocab; i++) {
+        if (!(logits[i] < INFINITY))
+            return rc;
+        some |= isfinite(logits[i]);
+    }
+    return rc == GR_E_TOO_LARGE || (rc == GR_E_CHECK && some) ? GR_E_INVALID : rc;
+}
+
 void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_vocab,
                   const float *logits, int32_t n_ctx)
 {
@@ -221,7 +234,7 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
         gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
         return;
     }
-    int rc = gr_sampler_pick(t->request.sampler, logits, &piece.id);
+    int rc = pick_status(gr_sampler_pick(t->request.sampler, logits, &piece.id), logits, n_vocab);
     if (!rc)
         rc = gr_sampler_accept(t->request.sampler, piece.id);
     if (!rc)

@@ -3,6 +3,10 @@
 #include "server.h"
 #include "writer.h"
 
+#define MOST_TOKENS                                                                                \
+    (1 << 20)              /* of an answer, which takes some 50 bytes for each while it is made */
+#define MOST_PIECES 100000 /* .. 500 bytes */
+
 /* ---- tokens of a text ---- */
 
 /* Makes the text of a token, or a list of its bytes where it is no UTF-8. */
@@ -52,6 +56,9 @@ static void tokenize(struct gr_exchange *x, const struct gr_server *s, const jso
     int rc = gr_text_tokenize(s->model, text, n, special, parse, &ids, &n);
     if (rc)
         gr_refuse_status(x, rc, "content");
+    else if (n > (pieces ? MOST_PIECES : MOST_TOKENS))
+        gr_refuse(x, 400, "content", "content: %zu tokens; an answer has %d at most", n,
+                  pieces ? MOST_PIECES : MOST_TOKENS);
     else
         gr_answer_json(x, 200, tokens_json(s->model, ids, n, pieces));
     gr_free_ids(ids);
