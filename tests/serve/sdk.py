@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""The routes by the clients that people use: sdk.py GPURUN. Exits with 77 where PyPI's openai and ollama are not installed."""
+"""The routes by the clients that people use: sdk.py GPURUN. Exits with 77 where PyPI's openai and ollama are not installed;
+langchain-openai and litellm are tried where they are."""
 
 import importlib.util
 import json
+import math
+import os
 import pathlib
 import sys
 import tempfile
@@ -96,11 +99,47 @@ def test_ollama(_, url):
         raise AssertionError("no ResponseError")
 
 
+def test_embeddings(c, url):
+    packed = c.embeddings.create(model="m", input=["a cat", "a dog"])  # asks for base64
+    plain = c.embeddings.create(model="m", input=["a cat", "a dog"], encoding_format="float")
+    assert packed.usage.prompt_tokens
+    for a, b in zip(packed.data, plain.data):
+        assert all(math.isclose(x, y, rel_tol=1e-6, abs_tol=1e-7) for x, y in zip(a.embedding, b.embedding))
+    assert list(ollama.Client(host=url).embed(model="m", input="a cat").embeddings[0]) == plain.data[0].embedding
+
+
+def test_langchain(_, url):
+    if not importlib.util.find_spec("langchain_openai"):
+        return print("skipped: langchain-openai is not installed")
+    from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+
+    model = ChatOpenAI(model="m", base_url=url + "/v1", api_key="none", temperature=0, max_tokens=16)
+    whole = model.invoke("Where is the ball?")
+    assert whole.content and whole.usage_metadata["input_tokens"]
+    assert "".join(part.content for part in model.stream("Where is the ball?")) == whole.content
+    calls = model.bind_tools(TOOLS, tool_choice="required", max_tokens=300).invoke("Where is the ball?").tool_calls
+    assert calls and calls[0]["args"]["place"] in ("here", "there"), calls
+    vectors = OpenAIEmbeddings(model="m", base_url=url + "/v1", api_key="none", check_embedding_ctx_length=False)
+    assert len(vectors.embed_query("a cat")) == len(vectors.embed_documents(["a", "b"])[1])
+
+
+def test_litellm(_, url):
+    if not importlib.util.find_spec("litellm"):
+        return print("skipped: litellm is not installed")
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is downloaded
+    import litellm
+
+    ask = {"model": "openai/m", "api_base": url + "/v1", "api_key": "none", "messages": MESSAGES, "max_tokens": 16, "temperature": 0}
+    whole = litellm.completion(**ask)
+    parts = [part.choices[0].delta.content or "" for part in litellm.completion(**ask, stream=True)]
+    assert whole.usage.completion_tokens and "".join(parts) == whole.choices[0].message.content
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         template = pathlib.Path(name) / "template"
         template.write_text(generate.TEMPLATE)
-        with Served(sys.argv[1], [*generate.REF, "-c", "1024", "--chat-template-file", str(template)]) as s:
+        with Served(sys.argv[1], [*generate.REF, "-c", "1024", "--embeddings", "--pooling", "mean", "--chat-template-file", str(template)]) as s:
             client = openai.OpenAI(base_url=s.url + "/v1", api_key="none", max_retries=0)
             for name, test in sorted(globals().items()):
                 if name.startswith("test_"):
