@@ -336,6 +336,17 @@ def test_responses(s):
     tool = {**TOOLS[0]["function"], "type": "function"}
     called = s.post("/v1/responses", {**body, "tools": [tool], "tool_choice": "required", "max_output_tokens": 300, "parallel_tool_calls": False})
     assert called["output"][1]["type"] == "function_call" and json.loads(called["output"][1]["arguments"])["place"], called
+    # a second turn: what was said and called is one message, as in a chat
+    said, calls, results = {"type": "message", "role": "assistant", "content": ""}, [], []
+    for n in (1, 2):
+        calls.append({"type": "function_call", "call_id": f"c{n}", "name": "move", "arguments": json.dumps({"n": n, "place": "here"})})
+        results.append({"type": "function_call_output", "call_id": f"c{n}", "output": f"done {n}"})
+    turn = s.post("/v1/responses", {**body, "tools": [tool], "input": [{**MESSAGES[1]}, said, *calls, *results]})
+    messages = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [
+        {"id": c["call_id"], "type": "function", "function": {"name": "move", "arguments": c["arguments"]}} for c in calls]},
+        *({"role": "tool", "tool_call_id": r["call_id"], "content": r["output"]} for r in results)]
+    same = chat(s, messages=messages, tools=TOOLS[:1])
+    assert turn["usage"]["input_tokens"] == same["usage"]["prompt_tokens"], (turn, same)
 
 
 def test_ollama(s):

@@ -239,6 +239,26 @@ static void add_text(struct gr_messages *c, struct gr_fields *f, const char *rol
     json_decref(m);
 }
 
+/* Joins calls, the last message, to what the assistant has said or called before them. */
+static void join_calls(struct gr_messages *c)
+{
+    size_t n = json_array_size(c->list);
+    json_t *last = json_array_get(c->list, n - 1);
+    json_t *before = n > 1 ? json_array_get(c->list, n - 2) : NULL;
+    json_t *calls = json_object_get(before, "tool_calls");
+    const char *role = json_string_value(json_object_get(before, "role"));
+    const char *said = json_string_value(json_object_get(before, "content"));
+    if (!role || strcmp(role, "assistant") != 0)
+        return;
+    if (calls)
+        (void)json_array_extend(calls, json_object_get(last, "tool_calls"));
+    else
+        (void)json_object_set(before, "tool_calls", json_object_get(last, "tool_calls"));
+    if (said && !*said)
+        (void)json_object_set_new(before, "content", json_null());
+    (void)json_array_remove(c->list, n - 1);
+}
+
 static void read_input(struct gr_messages *c, struct gr_fields *f)
 {
     const json_t *input = gr_field(f, "input"), *item;
@@ -255,7 +275,9 @@ static void read_input(struct gr_messages *c, struct gr_fields *f)
         json_t *m = message_of(item);
         if (m)
             gr_messages_add(c, f, m, "input");
-        else if (strcmp(type ? type : "", "reasoning") != 0)
+        if (m && !f->wrong && type && !strcmp(type, "function_call"))
+            join_calls(c);
+        else if (!m && strcmp(type ? type : "", "reasoning") != 0)
             gr_field_wrong(f, "input",
                            "input[%zu]: items of type message, function_call and "
                            "function_call_output are supported",
