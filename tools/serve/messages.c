@@ -102,7 +102,8 @@ void gr_messages_add(struct gr_messages *c, struct gr_fields *f, const json_t *m
                        field);
     } else if (!read_calls(copy, &c->n_value)) {
         snprintf(field, sizeof field, "%s.tool_calls", name);
-        gr_field_wrong(f, field, "%s: a list of calls with function.name is expected, of few values", field);
+        gr_field_wrong(f, field,
+                       "%s: a list of calls with function.name is expected, of few values", field);
     } else {
         if (!strcmp(role, "developer") && json_object_set_new(copy, "role", json_string("system")))
             no_memory(f);
