@@ -341,7 +341,7 @@ Test(http, streams_and_clients_that_leave)
     close_server();
 }
 
-/* What a client leaves unread is bounded; then it counts as gone. */
+/* Bytes that a client leaves unread are bounded; then it counts as gone. */
 Test(http, streams_that_nobody_reads)
 {
     static char piece[65536];

@@ -40,7 +40,7 @@ struct file {
     bool pending; /* being written, as one file at a time is */
 };
 
-/* What the thread of a folder writes: one file at a time. */
+/* A file that the thread of a folder writes, one at a time. */
 struct job {
     enum { NO_JOB, WRITING, WRITTEN } stage;
     struct head head;

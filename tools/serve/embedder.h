@@ -28,7 +28,7 @@ struct gr_embedding {
     bool (*vector)(struct gr_embedding *e, int32_t i, const float *x);
     void (*end)(struct gr_embedding *e, const struct gr_result *result);
     atomic_bool cancelled; /* set from any thread: it ends with the next step */
-    /* Of the embedder: */
+    /* The embedder's: */
     struct gr_embedding *next;
     int32_t n_begun, n_done;
     int64_t submitted, started; /* ns */
@@ -44,7 +44,7 @@ int gr_embedder_new(struct gr_embedder **out, const struct gr_embedder_params *p
 void gr_embedder_free(struct gr_embedder **e);
 
 int32_t gr_embedder_longest(const struct gr_embedder *e);
-/* What does not change of the session may be read from any thread. */
+/* Parts of the session that do not change may be read from any thread. */
 const struct gr_vectors *gr_embedder_vectors(const struct gr_embedder *e);
 
 /* Queues a request, from any thread. GR_E_TOO_LARGE: the queue is full; GR_E_CANCELLED:

@@ -59,7 +59,7 @@ struct gr_exchange {
     struct gr_client *client;
     atomic_int n_ref;
     atomic_bool kept;
-    /* Of the loop: */
+    /* The loop's: */
     const struct gr_route *route;
     char *path;
     const char *rest; /* in path */

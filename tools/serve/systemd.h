@@ -1,4 +1,4 @@
-/* What systemd gives to services and hears from them. */
+/* Sockets that systemd gives to services, and messages to it. */
 #ifndef GR_TOOLS_SYSTEMD_H
 #define GR_TOOLS_SYSTEMD_H
 

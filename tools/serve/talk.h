@@ -22,7 +22,7 @@ struct gr_talk *gr_talk_new(struct gr_generation *g, struct gr_fields *f, gr_cal
  * the texts. */
 void gr_talk_start(struct gr_generation *g, struct gr_fields *f);
 
-/* Of a gr_form. */
+/* Functions of a gr_form. */
 void gr_talk_prepare(struct gr_generation *g, struct gr_fields *f);
 void gr_talk_free(struct gr_generation *g);
 

@@ -1,4 +1,4 @@
-/* What the scheduler is doing: its requests, and whose cells there are. Numbers alone, no text. */
+/* State of the scheduler: its requests, and whose cells there are. Numbers alone, no text. */
 #include <stdlib.h>
 
 #include "server.h"

@@ -55,7 +55,7 @@ Test(chain, names)
     cr_expect_eq(gr_sampler_new(&s, &p), GR_E_INVALID);
 }
 
-/* What comes after a greedy draw changes nothing, and looks at nothing. */
+/* Filters behind a greedy draw change nothing, and look at nothing. */
 Test(chain, behind_a_greedy_draw)
 {
     static const struct {
