@@ -276,7 +276,7 @@ t.type("/save " + path("z.json") + "\r")
 expect("Ctrl-Z", [text for role, text in saved("z.json") if role == "user"] == ["Xabc", "Ya"], saved("z.json"))
 expect("Ctrl-Z: the end", t.end(b"\x04") == 0, t.data)
 
-# What hangs is ended by a second Ctrl-C that comes later.
+# A second Ctrl-C that comes later ends a chat that hangs.
 os.mkfifo(path("fifo"))
 t = Terminal(*SHORT)
 os.write(t.fd, b"/read " + path("fifo").encode() + b"\r")

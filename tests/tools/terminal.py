@@ -100,7 +100,7 @@ expect("--no-progress: no bar", code == 0 and b"\x1b[K" not in data, data)
 code, data, lines = on_terminal(*RUN, "--no-display-prompt", env={})
 expect("short work shows nothing", code == 0 and (b"\x1b[K" not in data or os.getloadavg()[0] > 2), data)
 
-# What a terminal would obey is shown, in a prompt, a text, a list of tokens and a message; in a pipe the bytes are exact.
+# Control characters are shown on a terminal, in a prompt, a text, a list of tokens and a message; in a pipe the bytes are exact.
 WILD = ["-p", "x\x1b]0;y\x07", "--no-escape", "--grammar", 'root ::= "a\\x1b[31mb\\u009b"', "--temp", 0, "-t", 1, "-q"]
 code, data, lines = on_terminal(*WILD, env={"NO_COLOR": "1"})
 expect("run: control characters are shown", b"x^[]0;y^Ga^[[31mb\xef\xbf\xbd\r\n" in data and b"\x1b" not in data, data)

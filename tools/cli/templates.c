@@ -24,19 +24,29 @@ json_t *gr_read_json(const char *text, size_t n, const char *source, int *rc)
 
 /* ---- what a template sees ---- */
 
-static int add_kwargs(const struct gr_options *o, json_t *context)
+json_t *gr_template_kwargs(const struct gr_options *o, int *exit_code)
 {
     int rc = 0;
+    *exit_code = 0;
     if (!o->chat_template_kwargs)
-        return 0;
+        return NULL;
     json_t *j = gr_read_json(o->chat_template_kwargs, strlen(o->chat_template_kwargs),
                              "--chat-template-kwargs", &rc);
     if (j && !json_is_object(j)) {
         gr_say_error("--chat-template-kwargs: an object is expected, such as {\"enable_thinking\": "
                      "false}");
-        rc = GR_EXIT_USAGE;
+        json_decref(j);
+        j = NULL, rc = GR_EXIT_USAGE;
     }
-    if (!rc && json_object_update(context, j))
+    *exit_code = rc;
+    return j;
+}
+
+static int add_kwargs(const struct gr_options *o, json_t *context)
+{
+    int rc;
+    json_t *j = gr_template_kwargs(o, &rc);
+    if (j && json_object_update(context, j))
         rc = gr_say_no_memory();
     json_decref(j);
     return rc;

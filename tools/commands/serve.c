@@ -99,17 +99,8 @@ static int check_flags(const struct gr_options *o)
 /* Checks --chat-template-kwargs, which each request uses. */
 static int check_kwargs(const struct gr_options *o)
 {
-    int rc = 0;
-    if (!o->chat_template_kwargs)
-        return 0;
-    json_t *j = gr_read_json(o->chat_template_kwargs, strlen(o->chat_template_kwargs),
-                             "--chat-template-kwargs", &rc);
-    if (j && !json_is_object(j)) {
-        gr_say_error("--chat-template-kwargs: an object is expected, such as {\"enable_thinking\": "
-                     "false}");
-        rc = GR_EXIT_USAGE;
-    }
-    json_decref(j);
+    int rc;
+    json_decref(gr_template_kwargs(o, &rc));
     return rc;
 }
 
