@@ -68,6 +68,8 @@ struct gr_exchange {
     const char *message, *code;
     bool preflight, close, handled;
     struct gr_exchange *next_work;
+    void *held; /* release: NULL: nothing is */
+    void (*release)(void *held);
     char *body; /* [n_body], zero-terminated */
     size_t n_body, n_room, n_received;
     int64_t began; /* of the body */
@@ -82,6 +84,7 @@ struct gr_exchange {
     bool hung;      /* the client has gone or stalls */
     bool suspended; /* in libmicrohttpd */
     bool working;   /* its handler is to run or runs in a worker: it stays suspended */
+    bool retries;   /* the handler is to run again once the worker has left it */
     bool streams, answered, ended, completed;
     int status;
     const char *type;
@@ -116,6 +119,8 @@ void gr_exchange_hang_up(struct gr_exchange *x);
 /* Sends the ping when it is time. With the lock. */
 void gr_exchange_ping(struct gr_exchange *x, int64_t now);
 
+/* Calls the handler. */
+void gr_exchange_handle(struct gr_exchange *x);
 /* Suspends the connection until a worker has run the handler. */
 void gr_exchange_await_worker(struct gr_exchange *x);
 /* Ends that, in the worker. */

@@ -29,6 +29,11 @@ const char *gr_exchange_body(const struct gr_exchange *x, size_t *n);
 void gr_exchange_drop_body(struct gr_exchange *x);
 /* Who asks: a number for each key, 0 without keys. */
 uint64_t gr_exchange_owner(const struct gr_exchange *x);
+/* Keeps something with the exchange, once, before its answer. release is called in any thread when
+ * the answer is there, a stream has ended, or there will be none. */
+void gr_exchange_hold(struct gr_exchange *x, void *held, void (*release)(void *held));
+/* NULL: nothing. */
+void *gr_exchange_held(const struct gr_exchange *x);
 
 /* ---- answers: one of these ---- */
 
@@ -55,18 +60,28 @@ bool gr_exchange_write(struct gr_exchange *x, const char *p, size_t n);
 /* Ends a stream, or an exchange that was kept and has no answer, whose connection is closed then. x
  * is not valid any more. */
 void gr_exchange_end(struct gr_exchange *x);
+/* Has a worker call the handler of a POST again, whose exchange was kept and no longer is then;
+ * gone is not called any more. false: the client has gone, and the exchange has to be ended. */
+bool gr_exchange_retry(struct gr_exchange *x);
 
 /* ---- the server ---- */
 
 typedef void gr_handler_fn(struct gr_exchange *x, void *user);
+
+/* Routes about a model; about none, which ask for no key and are answered before the server is
+ * ready; about none, of those who have a key. */
+enum gr_route_kind { GR_ROUTE_MODEL, GR_ROUTE_OPEN, GR_ROUTE_SERVER };
 
 /* A route. Paths are without "/v1", which requests may have in front of each. "*" stands for a
  * segment of the path that is not empty, and at the end for all that follows. */
 struct gr_route {
     const char *method, *path; /* HEAD goes to GET */
     gr_handler_fn *handler;
-    bool open; /* asks for no key, and is answered before the server is ready */
+    enum gr_route_kind kind;
 };
+
+/* Calls the handler of a route, with what it is about. */
+typedef void gr_dispatch_fn(struct gr_exchange *x, const struct gr_route *route, void *user);
 
 /* Makes the answer to a request that is refused here (404, 405, 401, 413, ..). code: a word for
  * programs, NULL: none. */
@@ -78,7 +93,8 @@ struct gr_httpd_params {
     int listener;     /* a socket that listens already, in place of host and port; -1: none */
     const struct gr_route *route; /* [n_route] */
     size_t n_route;
-    void *user; /* of the handlers */
+    gr_dispatch_fn *dispatch; /* NULL: handlers are called with user */
+    void *user;
     gr_refuse_fn *refuse;
     const struct gr_keys *keys;               /* one of which requests have to name; NULL: none */
     const char *tls_key_file, *tls_cert_file; /* NULL: plain */
@@ -98,7 +114,7 @@ const char *gr_httpd_url(const struct gr_httpd *h);
 bool gr_httpd_is_local(const struct gr_httpd *h);
 /* Returns whether an address is the machine's own; names are looked up. */
 bool gr_httpd_is_loopback(const char *host);
-/* Refuses all routes that are not open with status 503 and a static message; NULL: no longer. So it
+/* Refuses all routes but GR_ROUTE_OPEN with status 503 and a static message; NULL: no longer. So it
  * begins, with "Loading model". */
 void gr_httpd_set_unready(struct gr_httpd *h, const char *message);
 /* No more connections are accepted; those that are open end with their answer. */

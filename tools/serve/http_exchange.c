@@ -47,13 +47,33 @@ uint64_t gr_exchange_owner(const struct gr_exchange *x)
     return x->owner;
 }
 
+void gr_exchange_hold(struct gr_exchange *x, void *held, void (*release)(void *held))
+{
+    x->held = held, x->release = release;
+}
+
+void *gr_exchange_held(const struct gr_exchange *x)
+{
+    return x->held;
+}
+
 /* ---- life ---- */
+
+/* Gives back what is held, once. */
+static void let_go(struct gr_exchange *x)
+{
+    void (*release)(void *held) = x->release;
+    x->release = NULL;
+    if (release)
+        release(x->held);
+}
 
 void gr_exchange_unref(struct gr_exchange *x)
 {
     if (atomic_fetch_sub(&x->n_ref, 1) > 1)
         return;
     struct gr_httpd *h = x->http;
+    let_go(x);
     gr_exchange_drop_body(x);
     for (int i = 0; i < x->n_header; i++)
         free(x->header[i].value);
@@ -118,6 +138,7 @@ void gr_exchange_answer(struct gr_exchange *x, int status, const char *type, cha
     x->answer = body, x->n_answer = n;
     wake(x);
     pthread_mutex_unlock(&x->lock);
+    let_go(x);
     if (kept)
         gr_exchange_unref(x);
 }
@@ -201,6 +222,7 @@ void gr_exchange_end(struct gr_exchange *x)
     x->ended = x->told = true;
     wake(x);
     pthread_mutex_unlock(&x->lock);
+    let_go(x);
     gr_exchange_unref(x);
 }
 
@@ -306,6 +328,15 @@ static enum MHD_Result pass_on(struct gr_exchange *x)
     return rc;
 }
 
+void gr_exchange_handle(struct gr_exchange *x)
+{
+    const struct gr_httpd_params *p = &x->http->p;
+    if (p->dispatch)
+        p->dispatch(x, x->route, p->user);
+    else
+        x->route->handler(x, p->user);
+}
+
 void gr_exchange_await_worker(struct gr_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
@@ -317,10 +348,33 @@ void gr_exchange_await_worker(struct gr_exchange *x)
 void gr_exchange_leave_worker(struct gr_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    x->working = false;
-    if (!x->kept || x->answered || x->ended || x->hung)
+    bool again = x->retries;
+    x->retries = false;
+    x->working = again;
+    if (!again && (!x->kept || x->answered || x->ended || x->hung))
         wake(x);
     pthread_mutex_unlock(&x->lock); /* x may be gone from here on */
+    if (again)
+        gr_httpd_work(x->http, x);
+}
+
+bool gr_exchange_retry(struct gr_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    bool there = !x->hung && !x->completed, left = !x->working;
+    if (there) {
+        x->kept = false;
+        x->gone = NULL;
+        x->working = true;
+        x->retries = !left;
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (there) {
+        gr_exchange_unref(x); /* that of gr_exchange_keep: libmicrohttpd has another one */
+        if (left)
+            gr_httpd_work(x->http, x);
+    }
+    return there;
 }
 
 void gr_exchange_drop(struct gr_exchange *x)

@@ -152,7 +152,7 @@ static void check_key(struct gr_exchange *x)
     if (bearer && !strncasecmp(bearer, "Bearer ", 7))
         key = bearer + 7 + strspn(bearer + 7, " ");
     x->owner = key ? gr_keys_find(x->http->p.keys, key) : 0;
-    if (x->owner || x->route->open)
+    if (x->owner || x->route->kind == GR_ROUTE_OPEN)
         return;
     refuse(x, 401,
            key ? "this API key is not one of the server's"
@@ -217,7 +217,7 @@ static void check_ready(struct gr_exchange *x)
 {
     const char *why = atomic_load(&x->http->unready);
     x->close |= x->client->refused;
-    if (x->route->open)
+    if (x->route->kind == GR_ROUTE_OPEN)
         return;
     if (why)
         refuse(x, 503, why, NULL);
@@ -345,7 +345,7 @@ static bool refused_at_once(const struct gr_exchange *x)
     return x->client->refused || (x->refused && (asks || huge || x->close));
 }
 
-static enum MHD_Result handle(struct gr_exchange *x, void *user)
+static enum MHD_Result handle(struct gr_exchange *x)
 {
     atomic_store_explicit(&x->client->deadline, GR_NEVER, memory_order_relaxed);
     x->handled = true;
@@ -354,7 +354,7 @@ static enum MHD_Result handle(struct gr_exchange *x, void *user)
     else if (x->preflight)
         gr_exchange_answer(x, 204, NULL, NULL, 0);
     else if (strcmp(x->route->method, "POST") != 0)
-        x->route->handler(x, user);
+        gr_exchange_handle(x);
     else {
         gr_exchange_await_worker(x);
         gr_httpd_work(x->http, x);
@@ -377,11 +377,11 @@ enum MHD_Result gr_on_request(void *http, struct MHD_Connection *connection, con
         *exchange = x;
         check(x, url, method);
         set_body_deadline(x);
-        return refused_at_once(x) ? (x->close = true, handle(x, h->p.user)) : MHD_YES;
+        return refused_at_once(x) ? (x->close = true, handle(x)) : MHD_YES;
     }
     if (*n)
         return take(x, data, n);
-    return x->handled ? gr_exchange_proceed(x) : handle(x, h->p.user);
+    return x->handled ? gr_exchange_proceed(x) : handle(x);
 }
 
 /* Moves a connection behind those that have been idle longer. */

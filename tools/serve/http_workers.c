@@ -42,7 +42,7 @@ static void *work(void *http)
         if (atomic_load(&h->stopping))
             gr_exchange_drop(x);
         else
-            x->route->handler(x, h->p.user);
+            gr_exchange_handle(x);
         gr_exchange_leave_worker(x);
     }
     return NULL;
