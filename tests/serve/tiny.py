@@ -32,8 +32,8 @@ def vocabulary():
             "tokenizer.ggml.bos_token_id": (U32, 1), "tokenizer.ggml.eos_token_id": (U32, 2)}
 
 
-def write(path, meta, tensors):
-    rng = random.Random(7)
+def write(path, meta, tensors, seed=7):
+    rng = random.Random(seed)
     out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(meta))
     out += b"".join(field(name, *v) for name, v in meta.items())
     data = b""
@@ -76,12 +76,12 @@ def decoder_tensors():
             yield f"blk.{i}.{name}.bias", (N_EMBD,)
 
 
-def write_decoder(path):
+def write_decoder(path, seed=7):
     """A model of the same vocabulary, which has learned N_CTX positions."""
     meta = {"general.architecture": (STRING, "gpt2"), "general.name": (STRING, "tiny"), "gpt2.context_length": (U32, N_CTX),
             "gpt2.embedding_length": (U32, N_EMBD), "gpt2.block_count": (U32, N_LAYER), "gpt2.feed_forward_length": (U32, N_FF),
             "gpt2.attention.head_count": (U32, N_HEAD), "gpt2.attention.layer_norm_epsilon": (F32, 1e-5)}
-    write(path, meta | vocabulary(), list(decoder_tensors()))
+    write(path, meta | vocabulary(), list(decoder_tensors()), seed)
 
 
 def write_encoder(path, **fields):

@@ -162,6 +162,8 @@ static void tell_idle(const struct gr_options *o)
         {GIVEN(n_cpu_moe) && o->cpu_moe, "-ncmoe", "with --cpu-moe"},
         {GIVEN(control_vector_layer_range) && !o->control_vector.n && !o->control_vector_scaled.n,
          "--control-vector-layer-range", "without --control-vector"},
+        {(GIVEN(models_max) || GIVEN(models_wait)) && !o->models_dir,
+         "--models-max or --models-wait", "without --models-dir"},
         {GIVEN(prompt_cache_all) && o->prompt_cache_ro > 0, "--prompt-cache-all",
          "with --prompt-cache-ro"},
     };

@@ -17,16 +17,16 @@
 
 static enum gr_log_level threshold = GR_LOG_INFO;
 static struct gr_output *log_file;
-static int log_lost;                /* exit code after a failed write */
-static char speaker[144];           /* name of a rank other than 0, followed by ": " */
-static char held[1024];             /* its first error */
-static char last_error[512];        /* without the prefix */
-static const char *within = "";     /* part of the command that messages are about */
-static bool out_gone;               /* stdout has no reader any more */
-static bool line_open;              /* the last line on stdout is incomplete */
-static bool hushed;                 /* log lines of the library are dropped */
-static bool with_ranks;             /* losing stdout's reader must not end this process */
-static volatile sig_atomic_t drawn; /* gr_say_draw's line is on the terminal */
+static int log_lost;                       /* exit code after a failed write */
+static char speaker[144];                  /* name of a rank other than 0, followed by ": " */
+static char held[1024];                    /* its first error */
+static _Thread_local char last_error[512]; /* without the prefix */
+static const char *within = "";            /* part of the command that messages are about */
+static bool out_gone;                      /* stdout has no reader any more */
+static bool line_open;                     /* the last line on stdout is incomplete */
+static bool hushed;                        /* log lines of the library are dropped */
+static bool with_ranks;                    /* losing stdout's reader must not end this process */
+static volatile sig_atomic_t drawn;        /* gr_say_draw's line is on the terminal */
 
 bool gr_is_terminal(int fd)
 {

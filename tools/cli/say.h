@@ -17,7 +17,7 @@ bool gr_say_shows(enum gr_log_level level);
 int gr_say_fini(void);
 /* "gpurun: error: ..." */
 void gr_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Returns the text of the last error, "" before the first; at most 511 bytes. */
+/* Returns the text of this thread's last error, "" before the first; at most 511 bytes. */
 const char *gr_say_last_error(void);
 void gr_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Prints that memory ran out; returns the exit code. */

@@ -17,9 +17,10 @@
 #include "tools/cli/numbers.h"
 #include "tools/cli/say.h"
 #include "tools/cli/templates.h"
+#include "tools/cli/together.h"
 #include "tools/serve/embedder.h"
 #include "tools/serve/keys.h"
-#include "tools/serve/server.h"
+#include "tools/serve/models.h"
 #include "tools/serve/sessions.h"
 #include "tools/serve/systemd.h"
 
@@ -29,19 +30,30 @@
 #define TICK_MS 20
 #define LAST_WORDS_S 0.5 /* for the ends of answers that are cut off */
 
+/* A model. */
 struct serving {
+    struct gr_server server; /* the first member: of this, others know */
     const struct gr_options *o;
-    struct gr_server server;
-    struct gr_httpd *http;
-    struct gr_keys *keys;
+    struct gr_options own; /* of a model of --models-dir, to which o points then */
+    bool beside;           /* other models of the folder are loaded, which may make way */
     struct gr_session *session;
     struct gr_embedder_params vectors; /* of the embedder, if there is one */
     struct gr_length length;
-    struct gr_route route[GR_MAX_ROUTE];
     char name[256];
     char no_extend[512];
     pthread_t thread;
     bool runs; /* the thread does */
+};
+
+/* The server of one or more. */
+struct host {
+    const struct gr_options *o;
+    struct gr_life life;
+    struct gr_httpd *http;
+    struct gr_keys *keys;
+    struct gr_models *models;
+    const struct serving *first; /* the model of -m; NULL: none */
+    struct gr_route route[GR_MAX_ROUTE];
 };
 
 /* ---- signals ---- */
@@ -59,7 +71,7 @@ static void on_signal(int number)
     (void)!write(wake_fd, &(uint64_t){1}, sizeof(uint64_t));
 }
 
-static int catch_signals(struct gr_server *s)
+static int catch_signals(struct gr_life *s)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     s->wake = wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -89,6 +101,8 @@ static int check_flags(const struct gr_options *o)
     const char *wrong = o->alias && (!alias || !*o->alias) ? "--alias: a text in UTF-8 is expected"
                         : !o->ssl_key_file != !o->ssl_cert_file
                             ? "TLS takes both --ssl-key-file and --ssl-cert-file"
+                        : o->models_dir && gr_together_world()
+                            ? "--models-dir: of one process; leave out mpirun, or srun"
                             : NULL;
     json_decref(alias);
     if (wrong)
@@ -209,6 +223,24 @@ static int check_extend(struct serving *v)
     return rc == GR_E_UNSUPPORTED ? 0 : rc;
 }
 
+/* Refuses a model that would not have room for itself beside the others: for all its layers on
+ * GPUs where it may have them, and in the host's memory. */
+static int check_room(const struct serving *v, const struct gr_session_params *p)
+{
+    struct gr_fit fit = {0};
+    int status = gr_model_fit(v->server.model, p, &fit);
+    const struct gr_fit_device *host = fit.device;
+    bool experts = !v->o->cpu_moe && v->o->n_cpu_moe < 0 && fit.n_cpu_experts > 0;
+    bool part =
+        fit.n_device > 1 && v->o->gpu_layers < 0 && (experts || fit.n_gpu_layers < fit.n_layer);
+    bool full =
+        fit.n_device && fit.host_free && host->weights + host->cache + host->work > fit.host_free;
+    if (status != GR_E_NOMEM_DEV && !part && !full)
+        return 0;
+    gr_say("%s has no room beside other models", v->o->alias);
+    return gr_status_exit(GR_E_NOMEM_DEV);
+}
+
 static int open_session(struct serving *v, struct gr_session_size *size)
 {
     struct gr_server *s = &v->server;
@@ -216,6 +248,8 @@ static int open_session(struct serving *v, struct gr_session_size *size)
     int rc = choose_params(v, &p);
     if (!rc)
         rc = check_session(v, &p, size);
+    if (!rc && v->beside)
+        rc = check_room(v, &p);
     if (rc)
         return rc;
     gr_length_warn(&v->length, &p);
@@ -299,6 +333,8 @@ static int open_embedder(struct serving *v)
 static int load(struct serving *v)
 {
     struct gr_server *s = &v->server;
+    if (gr_metrics_new(&s->metrics) || gr_sessions_new(&s->sessions))
+        return gr_say_no_memory();
     int rc = gr_open_model(v->o, false, &s->model);
     if (rc)
         return rc;
@@ -317,9 +353,91 @@ static int load(struct serving *v)
     return rc;
 }
 
+static void *run_scheduler(void *scheduler)
+{
+    gr_scheduler_run(scheduler);
+    return NULL;
+}
+
+static int start(struct serving *v)
+{
+    if (!v->server.scheduler)
+        return 0;
+    v->runs = !pthread_create(&v->thread, NULL, run_scheduler, v->server.scheduler);
+    return v->runs ? 0 : gr_say_no_memory();
+}
+
+static void stop_model(struct gr_server *server, bool now)
+{
+    if (server->scheduler)
+        gr_scheduler_stop(server->scheduler, now);
+    if (server->embedder)
+        gr_embedder_stop(server->embedder, now);
+}
+
+static void await_model(struct gr_server *server)
+{
+    struct serving *v = (struct serving *)server;
+    if (v->runs)
+        pthread_join(v->thread, NULL);
+    v->runs = false;
+    if (server->embedder)
+        gr_embedder_wait(server->embedder);
+}
+
+static void unload(struct gr_server *server)
+{
+    struct serving *v = (struct serving *)server;
+    stop_model(server, true);
+    await_model(server);
+    gr_embedder_free(&server->embedder);
+    gr_scheduler_free(&server->scheduler);
+    gr_sessions_free(&server->sessions);
+    gr_session_close(&v->session);
+    gr_template_free(&server->chat);
+    gr_model_close(&server->model);
+    gr_metrics_free(&server->metrics);
+    free(v);
+}
+
+/* Loads the model of the options and starts it, or frees v. Returns an exit code, after printing
+ * the error. */
+static int open_model(struct serving *v, const struct gr_options *o, struct gr_life *life)
+{
+    v->o = v->server.options = o;
+    v->server.life = life;
+    int rc = load(v);
+    if (!rc)
+        rc = start(v);
+    if (rc)
+        unload(&v->server);
+    return rc;
+}
+
+/* Loads a model of the folder. */
+static enum gr_load_end open_named(const struct gr_models_params *p, struct gr_server **out,
+                                   const struct gr_model_file *file, char *why, size_t n_why)
+{
+    struct serving *v = calloc(1, sizeof *v);
+    int rc = v ? 0 : gr_say_no_memory();
+    if (v) {
+        v->own = *p->options;
+        v->own.model = file->path, v->own.alias = file->name;
+        v->beside = file->beside;
+        rc = open_model(v, &v->own, p->life);
+    }
+    if (!rc) {
+        *out = &v->server;
+        gr_say("loaded %s: %d tokens", file->name, v->server.n_ctx);
+        return GR_LOAD_DONE;
+    }
+    snprintf(why, n_why, "%s", gr_say_last_error());
+    return rc == gr_status_exit(GR_E_NOMEM_DEV) ? GR_LOAD_NO_ROOM : GR_LOAD_FAILED;
+}
+
 /* ---- the server ---- */
 
-static int open_http(struct serving *v)
+static int open_http(struct host *v)
 {
     const struct gr_options *o = v->o;
     struct gr_httpd_params p = {.host = o->host,
@@ -327,7 +445,8 @@ static int open_http(struct serving *v)
                                 .listener = gr_systemd_listener(),
                                 .route = v->route,
                                 .n_route = gr_routes(o, v->route),
-                                .user = &v->server,
+                                .dispatch = gr_models_dispatch,
+                                .user = v->models,
                                 .refuse = gr_refuse_plain,
                                 .keys = v->keys,
                                 .tls_key_file = o->ssl_key_file,
@@ -347,13 +466,34 @@ static int open_http(struct serving *v)
     return rc;
 }
 
-static void *run_scheduler(void *scheduler)
+/* Makes the table of models; without --models-dir there is one model, and it stays. */
+static int open_models(struct host *v)
 {
-    gr_scheduler_run(scheduler);
-    return NULL;
+    struct gr_models_params p = {.options = v->o,
+                                 .life = &v->life,
+                                 .load = open_named,
+                                 .stop = stop_model,
+                                 .wait = await_model,
+                                 .unload = unload};
+    return gr_models_new(&v->models, &p);
 }
 
-static int open_all(struct serving *v)
+/* Loads the model of -m, or without --models-dir the built-in one. */
+static int load_first(struct host *v)
+{
+    struct serving *m = calloc(1, sizeof *m);
+    int rc = m ? open_model(m, v->o, &v->life) : gr_say_no_memory();
+    if (rc)
+        return rc;
+    if (gr_models_add(v->models, &m->server)) {
+        unload(&m->server);
+        return gr_say_no_memory();
+    }
+    v->first = m;
+    return 0;
+}
+
+static int open_all(struct host *v)
 {
     const struct gr_options *o = v->o;
     int rc = check_flags(o);
@@ -364,27 +504,22 @@ static int open_all(struct serving *v)
     if (!rc)
         rc = check_exposure(o, v->keys);
     if (!rc)
-        rc = catch_signals(&v->server);
-    if (!rc && (gr_metrics_new(&v->server.metrics) || gr_sessions_new(&v->server.sessions)))
-        rc = gr_say_no_memory();
+        rc = catch_signals(&v->life);
+    if (!rc)
+        rc = open_models(v);
     if (!rc)
         rc = open_http(v);
-    if (!rc)
-        rc = load(v);
-    if (rc || !v->server.scheduler)
-        return rc;
-    v->runs = !pthread_create(&v->thread, NULL, run_scheduler, v->server.scheduler);
-    return v->runs ? 0 : gr_say_no_memory();
+    return rc || (o->models_dir && !o->model) ? rc : load_first(v);
 }
 
-static void say_ready(const struct serving *v)
+static void say_model(const struct host *h, const struct serving *v)
 {
     const struct gr_server *s = &v->server;
     if (s->scheduler)
         gr_say("serving %s at %s: %d requests at once, %d tokens each, %u in all", s->name,
-               gr_httpd_url(v->http), s->n_parallel, s->n_ctx, gr_session_n_ctx(v->session));
+               gr_httpd_url(h->http), s->n_parallel, s->n_ctx, gr_session_n_ctx(v->session));
     else
-        gr_say("serving %s at %s", s->name, gr_httpd_url(v->http));
+        gr_say("serving %s at %s", s->name, gr_httpd_url(h->http));
     if (!s->embedder)
         return;
     const struct gr_vectors *vectors = gr_embedder_vectors(s->embedder);
@@ -393,60 +528,55 @@ static void say_ready(const struct serving *v)
            gr_pooling_name(vectors->pooling), gr_embedder_longest(s->embedder));
 }
 
-/* Answers requests until a signal, or until a device has failed. */
-static void answer(struct serving *v)
+static void say_ready(const struct host *v)
 {
-    struct gr_server *s = &v->server;
-    struct pollfd wake = {.fd = s->wake, .events = POLLIN};
+    if (v->first)
+        say_model(v, v->first);
+    if (v->o->models_dir)
+        gr_say("serving the models of %s at %s, %d at once", v->o->models_dir,
+               gr_httpd_url(v->http), v->o->models_max);
+}
+
+/* Answers requests until a signal, or until a device has failed. */
+static void answer(struct host *v)
+{
+    struct pollfd wake = {.fd = v->life.wake, .events = POLLIN};
     may_wait = 1;
-    atomic_store(&s->state, GR_SERVER_READY);
+    atomic_store(&v->life.state, GR_SERVER_READY);
     gr_httpd_set_unready(v->http, NULL);
     say_ready(v);
     gr_systemd_notify("READY=1");
-    while (!n_signal && !atomic_load(&s->failed))
+    while (!n_signal && !atomic_load(&v->life.failed))
         (void)poll(&wake, 1, -1);
 }
 
-/* Accepts no requests any more; `now`: those there are end. */
-static void stop_all(struct serving *v, bool now)
-{
-    if (v->server.scheduler)
-        gr_scheduler_stop(v->server.scheduler, now);
-    if (v->server.embedder)
-        gr_embedder_stop(v->server.embedder, now);
-}
-
 /* Waits until all exchanges have ended, or that time. */
-static void await_clients(const struct serving *v, double end)
+static void await_clients(const struct host *v, double end)
 {
     while (gr_httpd_busy(v->http) && gr_seconds() < end)
         nanosleep(&(struct timespec){0, TICK_MS * 1000000}, NULL);
 }
 
 /* Lets requests end for that many seconds; returns whether all have. */
-static bool drain(struct serving *v, int32_t seconds)
+static bool drain(struct host *v, int32_t seconds)
 {
     double end = gr_seconds() + seconds;
     gr_systemd_notify("STOPPING=1");
     gr_httpd_set_unready(v->http, "the server is stopping");
     gr_httpd_drain(v->http);
-    stop_all(v, false);
+    gr_models_stop(v->models, false);
     await_clients(v, end);
     bool all = !gr_httpd_busy(v->http);
-    stop_all(v, true);
-    if (v->runs)
-        pthread_join(v->thread, NULL);
-    v->runs = false;
-    if (v->server.embedder)
-        gr_embedder_wait(v->server.embedder);
+    gr_models_stop(v->models, true);
+    gr_models_wait(v->models);
     await_clients(v, gr_seconds() + LAST_WORDS_S); /* what was said to them at last is sent */
     return all;
 }
 
 /* Returns the exit code. */
-static int stop(struct serving *v)
+static int stop(struct host *v)
 {
-    struct gr_server *s = &v->server;
+    struct gr_life *s = &v->life;
     int status = atomic_load(&s->failed);
     atomic_store(&s->state, status ? GR_SERVER_FAILED : GR_SERVER_STOPPING);
     if (status)
@@ -459,16 +589,10 @@ static int stop(struct serving *v)
     return status ? gr_status_exit(status) : all ? 0 : 128 + (int)last_signal;
 }
 
-static void close_all(struct serving *v)
+static void close_all(struct host *v)
 {
     gr_httpd_close(&v->http);
-    gr_embedder_free(&v->server.embedder);
-    gr_scheduler_free(&v->server.scheduler);
-    gr_sessions_free(&v->server.sessions);
-    gr_session_close(&v->session);
-    gr_template_free(&v->server.chat);
-    gr_model_close(&v->server.model);
-    gr_metrics_free(&v->server.metrics);
+    gr_models_free(&v->models);
     gr_keys_close(&v->keys);
     if (wake_fd >= 0)
         close(wake_fd);
@@ -476,7 +600,7 @@ static void close_all(struct serving *v)
 
 int gr_tool_serve(const struct gr_options *o)
 {
-    struct serving v = {.o = o, .server = {.options = o, .wake = -1}};
+    struct host v = {.o = o, .life = {.wake = -1}};
 #ifndef __SANITIZE_ADDRESS__                  /* which looks for leaks as a debugger does */
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* no prompts in core files */
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models.h"
 #include "server.h"
 #include "writer.h"
 
@@ -133,6 +134,9 @@ json_t *gr_read_object(struct gr_exchange *x)
 {
     json_error_t e;
     size_t n, n_value = 0;
+    json_t *read = gr_models_body(x);
+    if (read)
+        return read;
     const char *p = gr_exchange_body(x, &n), *why = gr_json_too_much(p, n, &n_value);
     json_t *body = why ? NULL : json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     gr_exchange_drop_body(x);

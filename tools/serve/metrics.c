@@ -87,8 +87,8 @@ void gr_metrics_count(struct gr_server *s, const struct gr_result *r)
     pthread_mutex_unlock(&m->lock);
     bool lost = r->status == GR_E_DEVICE || r->status == GR_E_PEER_LOST;
     if (r->end == GR_FINISH_FAILED && lost &&
-        atomic_compare_exchange_strong(&s->failed, &none, r->status))
-        (void)!write(s->wake, &(uint64_t){1}, sizeof(uint64_t));
+        atomic_compare_exchange_strong(&s->life->failed, &none, r->status))
+        (void)!write(s->life->wake, &(uint64_t){1}, sizeof(uint64_t));
 }
 
 /* ---- the text ---- */

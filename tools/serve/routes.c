@@ -9,14 +9,16 @@ size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]
         bool off;
         struct gr_route route;
     } all[] = {
-        {false, {"GET", "/health", gr_serve_health, true}},
-        {false, {"GET", "/models", gr_serve_models, false}},
-        {false, {"GET", "/models/*", gr_serve_model_by_id, false}},
-        {false, {"GET", "/version", gr_serve_version, false}},
+        {false, {"GET", "/health", gr_serve_health, GR_ROUTE_OPEN}},
+        {false, {"GET", "/models", gr_serve_models, GR_ROUTE_SERVER}},
+        {false, {"GET", "/models/*", gr_serve_model_by_id, GR_ROUTE_SERVER}},
+        {!o->models_dir, {"POST", "/models/load", gr_serve_model_load, GR_ROUTE_SERVER}},
+        {!o->models_dir, {"POST", "/models/unload", gr_serve_model_unload, GR_ROUTE_SERVER}},
+        {false, {"GET", "/version", gr_serve_version, GR_ROUTE_SERVER}},
         {!o->props, {"GET", "/props", gr_serve_props, false}},
         {!o->slots, {"GET", "/slots", gr_serve_slots, false}},
         {!o->slots, {"GET", "/cache", gr_serve_cache, false}},
-        {!o->webui, {"GET", "/", gr_page, true}},
+        {!o->webui, {"GET", "/", gr_page, GR_ROUTE_OPEN}},
         {!o->metrics, {"GET", "/metrics", gr_serve_metrics, false}},
         {false, {"POST", "/tokenize", gr_serve_tokenize, false}},
         {false, {"POST", "/detokenize", gr_serve_detokenize, false}},
@@ -38,8 +40,9 @@ size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]
         {false, {"POST", "/api/generate", gr_serve_ollama_generate, false}},
         {false, {"POST", "/api/embed", gr_serve_ollama_embed, false}},
         {false, {"POST", "/api/show", gr_serve_ollama_show, false}},
-        {false, {"GET", "/api/tags", gr_serve_ollama_tags, false}},
-        {false, {"GET", "/api/version", gr_serve_ollama_version, false}},
+        {false, {"GET", "/api/tags", gr_serve_ollama_tags, GR_ROUTE_SERVER}},
+        {false, {"GET", "/api/ps", gr_serve_ollama_ps, GR_ROUTE_SERVER}},
+        {false, {"GET", "/api/version", gr_serve_ollama_version, GR_ROUTE_SERVER}},
     };
     _Static_assert(sizeof all / sizeof *all <= GR_MAX_ROUTE, "");
     size_t n = 0;

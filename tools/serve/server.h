@@ -16,10 +16,18 @@ struct gr_metrics;
 struct gr_embedder;
 struct gr_sessions;
 
+struct gr_models;
+
 enum gr_server_state { GR_SERVER_LOADING, GR_SERVER_READY, GR_SERVER_STOPPING, GR_SERVER_FAILED };
 
-/* Complete once the state is GR_SERVER_READY, and not changed from then on but for the state. Only
- * handlers of open routes are called before. */
+/* The state of the whole server. */
+struct gr_life {
+    atomic_int state;  /* enum gr_server_state */
+    atomic_int failed; /* status that ends the server; 0: none */
+    int wake;          /* eventfd that the main thread waits for */
+};
+
+/* A model that is served; it does not change. */
 struct gr_server {
     const struct gr_options *options; /* defaults of requests: samplers, lengths */
     struct gr_model *model;
@@ -36,9 +44,7 @@ struct gr_server {
     struct gr_fit fit; /* memory, as the session was opened */
     struct gr_metrics *metrics;
     struct gr_sessions *sessions;
-    atomic_int state;  /* enum gr_server_state */
-    atomic_int failed; /* status that ends the server; 0: none */
-    int wake;          /* eventfd that the main thread waits for */
+    struct gr_life *life;
 };
 
 /* ---- answers ---- */
@@ -68,10 +74,11 @@ const char *gr_json_too_much(const char *p, size_t n, size_t *n_value);
  * dropped. */
 json_t *gr_read_object(struct gr_exchange *x);
 
-/* ---- handlers, by file; `user` is the server ---- */
+/* ---- handlers, by file; `user` is the model, or of routes about none the table (models.h) ---- */
 
-gr_handler_fn gr_serve_health, gr_serve_models, gr_serve_model_by_id, gr_serve_props,
-    gr_serve_version;                         /* status.c */
+gr_handler_fn gr_serve_health, gr_serve_props, gr_serve_version; /* status.c */
+gr_handler_fn gr_serve_models, gr_serve_model_by_id, gr_serve_model_load,
+    gr_serve_model_unload;                    /* model_list.c */
 gr_handler_fn gr_serve_slots, gr_serve_cache; /* work.c */
 gr_handler_fn gr_serve_metrics;               /* metrics.c */
 gr_handler_fn gr_serve_session_open, gr_serve_session, gr_serve_session_close,
@@ -83,11 +90,11 @@ gr_handler_fn gr_serve_chat;                                                   /
 gr_handler_fn gr_serve_responses;                                              /* responses.c */
 gr_handler_fn gr_serve_ollama_chat, gr_serve_ollama_generate;                  /* ollama.c */
 gr_handler_fn gr_serve_embeddings, gr_serve_rerank, gr_serve_ollama_embed;     /* embeddings.c */
-gr_handler_fn gr_serve_ollama_tags, gr_serve_ollama_show,
+gr_handler_fn gr_serve_ollama_tags, gr_serve_ollama_ps, gr_serve_ollama_show,
     gr_serve_ollama_version; /* ollama_models.c */
 
 /* Routes, by the options: routes.c. Returns how many, at most GR_MAX_ROUTE. */
-#define GR_MAX_ROUTE 32
+#define GR_MAX_ROUTE 40
 size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]);
 
 /* ---- figures: metrics.c ---- */

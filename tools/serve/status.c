@@ -1,12 +1,9 @@
-/* The server's state, and its model. */
-#include <string.h>
-
-#include "server.h"
+/* The server's state, and what a model is set to. */
+#include "models.h"
 
 void gr_serve_health(struct gr_exchange *x, void *user)
 {
-    struct gr_server *s = user;
-    int state = atomic_load(&s->state);
+    int state = atomic_load(&gr_models_life(user)->state);
     if (state == GR_SERVER_READY)
         gr_answer_json(x, 200, json_pack("{s:s}", "status", "ok"));
     else
@@ -14,33 +11,6 @@ void gr_serve_health(struct gr_exchange *x, void *user)
                   state == GR_SERVER_LOADING    ? "Loading model"
                   : state == GR_SERVER_STOPPING ? "the server is stopping"
                                                 : "a device has failed");
-}
-
-static json_t *model_json(const struct gr_server *s)
-{
-    const struct gr_model_info *i = &s->info;
-    json_t *meta =
-        json_pack("{s:i, s:i, s:i, s:i, s:I, s:I, s:s}", "n_ctx", s->n_ctx, "n_ctx_train",
-                  i->n_ctx_train, "n_vocab", i->n_vocab, "n_embd", i->n_embd, "n_params",
-                  (json_int_t)i->n_params, "size", (json_int_t)i->n_bytes, "ftype", i->file_type);
-    return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", s->name, "object", "model", "created",
-                     (json_int_t)s->created, "owned_by", "gpurun", "meta", meta);
-}
-
-void gr_serve_models(struct gr_exchange *x, void *user)
-{
-    const struct gr_server *s = user;
-    gr_answer_json(x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)));
-}
-
-void gr_serve_model_by_id(struct gr_exchange *x, void *user)
-{
-    const struct gr_server *s = user;
-    if (!strcmp(gr_exchange_rest(x), s->name))
-        gr_answer_json(x, 200, model_json(s));
-    else
-        gr_refuse_as(x, 404, "model", "model_not_found",
-                     "there is no such model; /v1/models lists it");
 }
 
 static json_t *token_text(const struct gr_model *model, int32_t id)
