@@ -5,8 +5,10 @@ Needs Debian's chromium and chromium-driver and PyPI's selenium; exit code 77 wi
 import argparse
 import json
 import os
+import pathlib
 import shutil
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 
@@ -18,7 +20,7 @@ try:
     from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
+    from selenium.webdriver.support.ui import Select, WebDriverWait
 except ImportError:
     print("page.py: PyPI's selenium is not installed")
     sys.exit(77)
@@ -182,6 +184,25 @@ def looks(url):
             p.end()
 
 
+def models(url):
+    """The model is chosen where there are several, and stays so over a reload."""
+    p = Page(url)
+    p.until(lambda: p.one("#models").is_displayed())
+    assert [o.text for o in p.all("#models option")] == ["first", "second"] and not p.one("#model").is_displayed()
+    limit(p, 8)
+    for name in ("second", "first"):
+        Select(p.one("#models")).select_by_visible_text(name)
+        p.send("Once upon a time")
+        p.finished()
+        p.b.refresh()
+        p.until(lambda: p.one("#models").get_attribute("value") == name)
+        p.until(lambda: "parameters" in p.one("#about").text)
+        assert json.load(urllib.request.urlopen(url + "/v1/models/" + name))["status"]["value"] == "loaded"
+        p.button("Cache").click()
+        p.until(lambda: p.all("#cache tr"))
+    p.end()
+
+
 # A template without roles, as the built-in model continues stories.
 TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"
 
@@ -196,4 +217,9 @@ with Served(flags.gpurun, ["-c", "8192", "-np", "4", "--slots", "--temp", "0", "
         assert e.code == 304, e.code
     desktop(server.url)
     looks(server.url)
+with tempfile.TemporaryDirectory() as folder:
+    for name in ("first", "second"):
+        shutil.copy(pathlib.Path(__file__).parents[2] / "tools/default-model.gguf", f"{folder}/{name}.gguf")
+    with Served(flags.gpurun, ["--models-dir", folder, "--slots", "--temp", "0", "--chat-template", TEMPLATE]) as server:
+        models(server.url)
 print("page: good")
