@@ -119,9 +119,12 @@ static void refuse(struct gr_exchange *x, int status, const char *message, const
 /* ---- the server ---- */
 
 static const struct gr_route routes[] = {
-    {"GET", "/now", handle_now, false},    {"GET", "/held", handle_held, false},
-    {"POST", "/held", handle_held, false}, {"GET", "/soon", handle_soon, false},
-    {"POST", "/soon", handle_soon, false}, {"POST", "/stream", handle_stream, false},
+    {"GET", "/now", handle_now, GR_ROUTE_MODEL},
+    {"GET", "/held", handle_held, GR_ROUTE_MODEL},
+    {"POST", "/held", handle_held, GR_ROUTE_MODEL},
+    {"GET", "/soon", handle_soon, GR_ROUTE_MODEL},
+    {"POST", "/soon", handle_soon, GR_ROUTE_MODEL},
+    {"POST", "/stream", handle_stream, GR_ROUTE_MODEL},
 };
 static struct gr_httpd *server;
 static uint16_t port;
