@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import pathlib
-import re
 import shlex
 import shutil
 import statistics
@@ -19,6 +18,7 @@ import tempfile
 import make_model
 import numpy as np
 import rows
+from machine import machine, tree
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -36,18 +36,6 @@ def run(command, **more):
     if done.returncode != 0:
         fail(f"exit {done.returncode} of: {shlex.join(command)}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
-def git(*arguments):
-    return subprocess.run(["git", "-C", ROOT, *arguments], stdout=subprocess.PIPE, text=True).stdout.strip()
-
-
-def machine():
-    with open("/proc/cpuinfo") as f:
-        fields = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in f.read().strip().split("\n\n")[0].splitlines())
-    notable = [x for x in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16") if x in fields["flags"].split()]
-    return {"cpu": f"{fields['model name'].strip()} (family {fields['cpu family']}, model {fields['model']})",
-            "cores": os.cpu_count(), "isa": " ".join(notable)}
 
 
 def test(n_prompt=0, n_gen=0, n_seq=1, n_depth=0, n_depth_others=0):
@@ -343,8 +331,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     read = ceiling(a)
     common = {"run": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-              "date": datetime.date.today().isoformat(), "commit": git("rev-parse", "--short=12", "HEAD"),
-              "dirty": bool(git("status", "--porcelain", "--untracked-files=no")), **machine(), "threads": a.t,
+              "date": datetime.date.today().isoformat(), **tree(), **machine(), "threads": a.t,
               "load_before": round(load, 2), "limit_gb_s": read["gb_s"],
               "command": command()}
     all_ = []

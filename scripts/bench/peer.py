@@ -17,18 +17,13 @@ import time
 
 import llama_cpp
 import llama_cpp.llama_cpp as ll
-
-# Instruction sets that this peer uses when it was built for them, by their names in /proc/cpuinfo and in its own report.
-ISA = {"avx2": "AVX2", "avx512f": "AVX512", "avx512_vnni": "AVX512_VNNI", "avx512_bf16": "AVX512_BF16", "amx_int8": "AMX_INT8"}
+import machine
 
 
 def require_native():
     """A build for a lesser machine would be no comparison."""
-    with open("/proc/cpuinfo") as f:
-        cpu = next(line for line in f if line.startswith("flags")).split()
     report = ll.llama_print_system_info().decode()
-    built = {part.split("=")[0].split(":")[-1].strip() for part in report.split("|") if part.strip().endswith("= 1")}
-    lacks = [name for flag, name in ISA.items() if flag in cpu and name not in built]
+    lacks = machine.lacks(report)
     if lacks:
         sys.exit(f"peer: llama.cpp was built without {', '.join(lacks)}, which this machine has: {report}")
     return report
