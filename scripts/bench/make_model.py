@@ -4,7 +4,9 @@ blocks of each type, which begin anywhere in it; threads write them, so that a f
 /dev/shm) takes it. Needs Python with numpy.
 
     make_model.py OUT.gguf [--shape llama-3.2-1b|llama-3-8b|llama-2-7b|qwen3-30b-a3b] --type q8_0|q4_k|q4_k_m|bf16|..
-                  [--vocab N] [--layers N]
+                  [--vocab N] [--layers N] [--words]
+
+--words: with a vocabulary of bytes and made-up words, for programs that write text; without it, tokens are numbers.
 """
 import argparse
 import concurrent.futures
@@ -209,7 +211,17 @@ def kv_bytes(s, n_layer, bytes_each=2):
     return 2 * n_layer * s.n_head_kv * s.d_head * bytes_each
 
 
-def keys(s, type_name, n_vocab, n_layer):
+def words(n_vocab):
+    """A SentencePiece vocabulary: special tokens, bytes, words of four letters each."""
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))]
+    texts += ["\u2581" + "".join(chr(ord("a") + i // 26**k % 26) for k in range(4)) for i in range(n_vocab - len(texts))]
+    kinds = [2, 3, 3] + [6] * 256 + [1] * (n_vocab - 259)
+    return {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": texts, "tokenizer.ggml.scores": [-float(i) for i in range(n_vocab)],
+            "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.unknown_token_id": 0, "tokenizer.ggml.bos_token_id": 1,
+            "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.add_bos_token": False}
+
+
+def keys(s, type_name, n_vocab, n_layer, with_words):
     """Of the file, by name."""
     found = {"general.architecture": s.arch, "general.name": f"synthetic {s.name} {type_name}", "general.alignment": ALIGNMENT}
     found |= {f"{s.arch}.{name}": value for name, value in (
@@ -221,7 +233,7 @@ def keys(s, type_name, n_vocab, n_layer):
     if s.n_expert:
         found |= {f"{s.arch}.expert_count": s.n_expert, f"{s.arch}.expert_used_count": s.n_used,
                   f"{s.arch}.expert_feed_forward_length": s.n_ff}
-    return found | {"tokenizer.ggml.model": "none", "tokenizer.ggml.add_bos_token": False}
+    return found | (words(n_vocab) if with_words else {"tokenizer.ggml.model": "none", "tokenizer.ggml.add_bos_token": False})
 
 
 def text(x):
@@ -229,7 +241,10 @@ def text(x):
 
 
 def value(x):
-    """With its type: bool, u32, f32 or string."""
+    """With its type: bool, u32, f32, string, or a list of one of them."""
+    if isinstance(x, list):
+        of = [value(y) for y in x]
+        return struct.pack("<I", 9) + of[0][:4] + struct.pack("<Q", len(x)) + b"".join(y[4:] for y in of)
     if isinstance(x, bool):
         return struct.pack("<IB", 7, x)
     if isinstance(x, int):
@@ -241,9 +256,9 @@ def aligned(n):
     return -(-n // ALIGNMENT) * ALIGNMENT
 
 
-def header(s, type_name, n_vocab, n_layer):
+def header(s, type_name, n_vocab, n_layer, with_words):
     """Bytes in front of the tensors, and where each of them begins behind these."""
-    all_, kv = list(tensors(s, type_name, n_vocab, n_layer)), keys(s, type_name, n_vocab, n_layer)
+    all_, kv = list(tensors(s, type_name, n_vocab, n_layer)), keys(s, type_name, n_vocab, n_layer, with_words)
     out = b"GGUF" + struct.pack("<IQQ", 3, len(all_), len(kv)) + b"".join(text(k) + value(v) for k, v in kv.items())
     at, starts = 0, []
     for name, t, dims in all_:
@@ -259,9 +274,9 @@ def write_all(fd, data, at):
         data, at = data[n:], at + n
 
 
-def write(path, s, type_name, n_vocab, n_layer):
+def write(path, s, type_name, n_vocab, n_layer, with_words=False):
     pool, rng = Pool(), np.random.default_rng(2)
-    head, starts, size = header(s, type_name, n_vocab, n_layer)
+    head, starts, size = header(s, type_name, n_vocab, n_layer, with_words)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         os.ftruncate(fd, len(head) + size)
@@ -292,7 +307,7 @@ def require_room(path, n_bytes):
                  "--layers take less, another --dir may have more")
 
 
-def make(path, shape, type_name, n_vocab=0, n_layer=0):
+def make(path, shape, type_name, n_vocab=0, n_layer=0, with_words=False):
     """Writes the file when it is not there; whole or not at all."""
     s = SHAPES[shape]
     n_vocab, n_layer = n_vocab or s.n_vocab, n_layer or s.n_layer
@@ -301,7 +316,7 @@ def make(path, shape, type_name, n_vocab=0, n_layer=0):
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     require_room(path, total_bytes(s, type_name, n_vocab, n_layer))
     print(f"make_model: writing {path}", file=sys.stderr)
-    write(f"{path}.part", s, type_name, n_vocab, n_layer)
+    write(f"{path}.part", s, type_name, n_vocab, n_layer, with_words)
     os.rename(f"{path}.part", path)
 
 
@@ -312,8 +327,9 @@ def main():
     p.add_argument("--type", choices=TYPES, required=True)
     p.add_argument("--vocab", type=int, default=0)
     p.add_argument("--layers", type=int, default=0)
+    p.add_argument("--words", action="store_true")
     a = p.parse_args()
-    make(a.out, a.shape, a.type, a.vocab, a.layers)
+    make(a.out, a.shape, a.type, a.vocab, a.layers, a.words)
 
 
 if __name__ == "__main__":
