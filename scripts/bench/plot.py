@@ -117,3 +117,24 @@ def draw(rows, folder):
     if any(r["n_gen"] for r in of_sweep(rows, "table")):
         shares(rows, folder / "limit.png")
         yield folder / "limit.png"
+
+
+def serve(rows, path):
+    """Throughput and times of scripts/bench/serve_peer by the number of clients; a line of axes for each kind of requests."""
+    rows = [r for r in rows if "clients" in r]
+    parts = list(dict.fromkeys(r["part"] for r in rows))
+    figure, axes = plt.subplots(len(parts), 3, figsize=(13, 3.6 * len(parts)), layout="constrained", squeeze=False)
+    for line, part in zip(axes, parts):
+        for ax, (name, label) in zip(line, (("tok_s", "tokens/s of answers"), ("ttft", "ms to the first token"), ("itl", "ms between tokens"))):
+            for impl, style in STYLE.items():
+                of = sorted((r for r in rows if (r["part"], r["impl"]) == (part, impl)), key=lambda r: r["clients"])
+                for column, dash in ((name, "-"),) if name == "tok_s" else ((name + "_p50_ms", "-"), (name + "_p99_ms", ":")):
+                    ax.plot([r["clients"] for r in of], [r[column] for r in of], label=f"{impl} p99" if dash == ":" else impl, linestyle=dash, **style)
+            ax.set_xscale("log", base=2)
+            ax.set_xlabel(f"clients, {part} prompts")
+            ax.set_ylabel(label)
+    finish(axes.flat)
+    r = rows[0]
+    figure.suptitle(f"{r['model']}, {r['threads']} threads, {r['cpu']}\ncommit {r['commit'][:8]}, {r['date']}, load before it {r['load_before']}", fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
