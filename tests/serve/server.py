@@ -170,6 +170,14 @@ def test_tokens():
             expect(f"{text!r} comes back", s.ask("POST", "/detokenize", {"tokens": tokens})[2] == {"content": text}, tokens)
         out = subprocess.run([PROGRAM, "tokenize", "-q", "--ids", "--no-bos", "-p", "Once upon"], capture_output=True, check=True)
         plain = s.ask("POST", "/v1/tokenize", {"content": "Once upon", "unknown": [1, {}]})[2]["tokens"]
+        special = s.ask("POST", "/tokenize", {"content": "Once upon", "add_special": True})[2]["tokens"]
+        for fields, want in (({}, special), ({"add_special_tokens": True}, special), ({"add_special_tokens": False, "add_special": True}, plain)):
+            expect(f"vLLM's form {fields}", s.ask("POST", "/tokenize", {"prompt": "Once upon", **fields})[2]["tokens"] == want and special != plain, want)
+        answer = s.ask("POST", "/tokenize", {"prompt": 7})
+        expect("a prompt that is no text", error_of(answer)[0] == 400 and answer[2]["error"]["param"] == "prompt", answer)
+        known = s.ask("GET", "/tokenizer_info")[2]
+        first = s.ask("POST", "/detokenize", {"tokens": special[:1]})[2]["content"]
+        expect("the tokenizer's special tokens", known["bos_token"] == first and isinstance(known["eos_token"], str) and "chat_template" in known, known)
         expect("tokens as gpurun tokenize has them", plain == json.loads(out.stdout), plain)
         special = s.ask("POST", "/tokenize", {"content": "Once upon", "add_special": True})[2]["tokens"]
         expect("special tokens", special[1:] == plain, special)

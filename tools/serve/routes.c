@@ -21,6 +21,7 @@ size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]
         {!o->webui, {"GET", "/", gr_page, GR_ROUTE_OPEN}},
         {!o->metrics, {"GET", "/metrics", gr_serve_metrics, GR_ROUTE_MODEL}},
         {false, {"POST", "/tokenize", gr_serve_tokenize, GR_ROUTE_MODEL}},
+        {false, {"GET", "/tokenizer_info", gr_serve_tokenizer_info, GR_ROUTE_MODEL}},
         {false, {"POST", "/detokenize", gr_serve_detokenize, GR_ROUTE_MODEL}},
         {false, {"POST", "/apply-template", gr_serve_apply_template, GR_ROUTE_MODEL}},
         {false, {"POST", "/completions", gr_serve_completions, GR_ROUTE_MODEL}},

@@ -76,7 +76,8 @@ json_t *gr_read_object(struct gr_exchange *x);
 
 /* ---- handlers, by file; `user` is the model, or of routes about none the table (models.h) ---- */
 
-gr_handler_fn gr_serve_health, gr_serve_props, gr_serve_version; /* status.c */
+gr_handler_fn gr_serve_health, gr_serve_props, gr_serve_tokenizer_info,
+    gr_serve_version; /* status.c */
 gr_handler_fn gr_serve_models, gr_serve_model_by_id, gr_serve_model_load,
     gr_serve_model_unload;                    /* model_list.c */
 gr_handler_fn gr_serve_slots, gr_serve_cache; /* work.c */

@@ -22,19 +22,35 @@ static json_t *token_text(const struct gr_model *model, int32_t id)
     return gr_json_text(p, n);
 }
 
-void gr_serve_props(struct gr_exchange *x, void *user)
+static json_t *template_text(const struct gr_server *s)
 {
-    const struct gr_server *s = user;
     const char *text = "", *known;
     size_t n = 0;
     if (!s->chat || gr_model_template(s->model, &text, &n, &known))
         n = 0;
+    return gr_json_text(text, n);
+}
+
+void gr_serve_tokenizer_info(struct gr_exchange *x, void *user)
+{
+    const struct gr_server *s = user;
+    int32_t bos = gr_text_bos(s->model), eos = gr_text_eos(s->model);
+    gr_answer_json(x, 200,
+                   json_pack("{s:s, s:o, s:o, s:o}", "tokenizer_class", "gpurun", "bos_token",
+                             bos < 0 ? json_null() : token_text(s->model, bos), "eos_token",
+                             eos < 0 ? json_null() : token_text(s->model, eos), "chat_template",
+                             template_text(s)));
+}
+
+void gr_serve_props(struct gr_exchange *x, void *user)
+{
+    const struct gr_server *s = user;
     json_t *defaults = json_pack("{s:i}", "n_ctx", s->n_ctx);
     json_t *modes = json_pack("{s:b, s:b}", "vision", 0, "audio", 0);
     json_t *props =
         json_pack("{s:o, s:i, s:s, s:o, s:o, s:o, s:o, s:s}", "default_generation_settings",
                   defaults, "total_slots", s->n_parallel, "model_alias", s->name, "chat_template",
-                  gr_json_text(text, n), "bos_token", token_text(s->model, gr_text_bos(s->model)),
+                  template_text(s), "bos_token", token_text(s->model, gr_text_bos(s->model)),
                   "eos_token", token_text(s->model, gr_text_eos(s->model)), "modalities", modes,
                   "build_info", gr_version());
     gr_answer_json(x, 200, props);

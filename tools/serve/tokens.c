@@ -40,24 +40,27 @@ static json_t *tokens_json(const struct gr_model *model, const int32_t *ids, siz
     return NULL;
 }
 
+/* Of llama.cpp's server, or, with a prompt, of vLLM's. */
 static void tokenize(struct gr_exchange *x, const struct gr_server *s, const json_t *body)
 {
     struct gr_fields f = {.object = body};
-    const char *text = gr_field_text(&f, "content");
-    bool special = gr_field_bool(&f, "add_special", false);
+    bool vllm = gr_field(&f, "prompt") && !gr_field(&f, "content");
+    const char *name = vllm ? "prompt" : "content";
+    const char *text = gr_field_text(&f, name);
+    bool special = gr_field_bool(&f, vllm ? "add_special_tokens" : "add_special", vllm);
     bool parse = gr_field_bool(&f, "parse_special", true);
     bool pieces = gr_field_bool(&f, "with_pieces", false);
     int32_t *ids = NULL;
-    size_t n = json_string_length(gr_field(&f, "content"));
+    size_t n = json_string_length(gr_field(&f, name));
     if (!text)
-        gr_field_wrong(&f, "content", "content: a text is expected");
+        gr_field_wrong(&f, name, "%s: a text is expected", name);
     if (gr_fields_refuse(&f, x))
         return;
     int rc = gr_text_tokenize(s->model, text, n, special, parse, &ids, &n);
     if (rc)
-        gr_refuse_status(x, rc, "content");
+        gr_refuse_status(x, rc, name);
     else if (n > (pieces ? MOST_PIECES : MOST_TOKENS))
-        gr_refuse(x, 400, "content", "content: %zu tokens; an answer has %d at most", n,
+        gr_refuse(x, 400, name, "%s: %zu tokens; an answer has %d at most", name, n,
                   pieces ? MOST_PIECES : MOST_TOKENS);
     else
         gr_answer_json(x, 200, tokens_json(s->model, ids, n, pieces));
