@@ -131,6 +131,7 @@ def serve(rows, path):
                 for column, dash in ((name, "-"),) if name == "tok_s" else ((name + "_p50_ms", "-"), (name + "_p99_ms", ":")):
                     ax.plot([r["clients"] for r in of], [r[column] for r in of], label=f"{impl} p99" if dash == ":" else impl, linestyle=dash, **style)
             ax.set_xscale("log", base=2)
+            ax.set_xticks(sorted({r["clients"] for r in rows}), sorted({r["clients"] for r in rows}))
             ax.set_xlabel(f"clients, {part} prompts")
             ax.set_ylabel(label)
     finish(axes.flat)
