@@ -37,6 +37,8 @@ void gr_prefixes_close(struct gr_prefixes *p)
 static int32_t shared(const struct gr_prefix *a, const struct gr_prefix *b)
 {
     int32_t lo = 0, hi = a->n < b->n ? a->n : b->n;
+    if (!hi || a->cell[0] != b->cell[0])
+        return 0;
     while (lo < hi) {
         int32_t middle = lo + (hi - lo) / 2;
         if (a->cell[middle] == b->cell[middle])
