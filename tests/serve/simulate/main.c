@@ -25,16 +25,16 @@ static const struct {
     const char *name;
     int32_t *value;
 } numbers[] = {
-    {"policy", &policy},                     /* enum sim_policy */
-    {"trace", &trace},                       /* enum sim_trace */
-    {"active", &params.limits.n_active},     /* texts at once, of a group */
-    {"step", &params.limits.n_step},         /* most tokens of a step */
-    {"cells", &params.limits.n_cell},        /* of a stage */
-    {"ubatch", &params.machine.n_ubatch},    /* tokens of a micro-batch */
-    {"stages", &params.machine.n_stage},     /* at most SIM_STAGES */
-    {"groups", &params.n_group},             /* in flight */
-    {"owners", &params.n_owner},             /* who send requests */
-    {"requests", &params.n_request},         /* in all */
+    {"policy", &policy},                  /* enum sim_policy */
+    {"trace", &trace},                    /* enum sim_trace */
+    {"active", &params.limits.n_active},  /* texts at once, of a group */
+    {"step", &params.limits.n_step},      /* most tokens of a step */
+    {"cells", &params.limits.n_cell},     /* of a stage */
+    {"ubatch", &params.machine.n_ubatch}, /* tokens of a micro-batch */
+    {"stages", &params.machine.n_stage},  /* at most SIM_STAGES */
+    {"groups", &params.n_group},          /* in flight */
+    {"owners", &params.n_owner},          /* who send requests */
+    {"requests", &params.n_request},      /* in all */
     {"seed", &params.seed},
 };
 
@@ -42,13 +42,13 @@ static const struct {
     const char *name;
     double *value, scale;
 } reals[] = {
-    {"rate", &params.rate, 1},                       /* requests a second */
-    {"heavy", &params.heavy, 1},                     /* part of them that owner 0 sends */
-    {"step-ms", &params.step_ns, 1e6},               /* of a step that prompts may fill */
-    {"first-ms", &params.first_ns, 1e6},             /* bound to the first token */
-    {"token-ms", &params.token_ns, 1e6},             /* bound between tokens */
-    {"hop-us", &params.machine.hop_ns, 1e3},         /* between stages */
-    {"cell-ns", &params.machine.law.cell_ns, 1},     /* struct sim_law */
+    {"rate", &params.rate, 1},                   /* requests a second */
+    {"heavy", &params.heavy, 1},                 /* part of them that owner 0 sends */
+    {"step-ms", &params.step_ns, 1e6},           /* of a step that prompts may fill */
+    {"first-ms", &params.first_ns, 1e6},         /* bound to the first token */
+    {"token-ms", &params.token_ns, 1e6},         /* bound between tokens */
+    {"hop-us", &params.machine.hop_ns, 1e3},     /* between stages */
+    {"cell-ns", &params.machine.law.cell_ns, 1}, /* struct sim_law */
     {"pair-ns", &params.machine.law.pair_ns, 1},
 };
 

@@ -11,7 +11,7 @@ struct sim_queue {
     struct sim_machine *machine;
     sim_token_fn *token;
     struct sim_text *waiting, **waiting_end;
-    struct sim_text **active; /* [n_active] in the order they began */
+    struct sim_text **active;  /* [n_active] in the order they began */
     int32_t n_active, n_block; /* n_block: free */
     int64_t n_preempted;
     struct sim_part *part; /* [n_part] of the step */

@@ -10,7 +10,8 @@
 enum sim_policy {
     SIM_GPURUN, /* tools/serve/scheduler.c itself, which is not here */
     /* In the order of arrival; the cells of the longest answer are reserved; a prompt is computed
-     * at once, beside the texts that go on (Orca, Yu et al., OSDI 2022, without its paged cache). */
+     * at once, beside the texts that go on (Orca, Yu et al., OSDI 2022, without its paged cache).
+     */
     SIM_FCFS,
     /* vLLM until 0.7 (Kwon et al., SOSP 2023; vllm/core/scheduler.py): prompts first, in whole and
      * alone in their step; blocks of 16 cells, of which 1 % stay free for those that run; the last

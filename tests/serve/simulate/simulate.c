@@ -13,10 +13,11 @@
 
 /* Lengths at these parts of all requests, of the Azure LLM inference trace of 2023-11-16 (Patel et
  * al., Splitwise, ISCA 2024; github.com/Azure/AzurePublicDataset, CC-BY): 19,366 conversations and
- * 8,819 of code. Prompt and answer are drawn apart: the logarithms' correlation is 0.09 and 0.00. */
+ * 8,819 of code. Prompt and answer are drawn apart: the logarithms' correlation is 0.09 and 0.00.
+ */
 #define N_POINT 18
-static const double part_of_all[N_POINT] = {0,   .01, .05, .1,  .2, .25, .3,  .4,   .5,
-                                            .6,  .7,  .75, .8,  .9, .95, .99, .999, 1};
+static const double part_of_all[N_POINT] = {0,  .01, .05, .1, .2, .25, .3,  .4,   .5,
+                                            .6, .7,  .75, .8, .9, .95, .99, .999, 1};
 static const int32_t lengths[SIM_N_TRACE][2][N_POINT] = {
     [SIM_CONVERSATION] = {{2, 29, 181, 207, 387, 396, 403, 703, 1020, 1071, 1130, 1189, 1315, 2735,
                            4083, 4142, 6212, 14050},
@@ -146,6 +147,7 @@ static int open_group(struct group *g, const struct sim_params *p, struct sim_ma
                                      .n_active = limits.n_active,
                                      .n_ctx = limits.n_cell,
                                      .n_step = limits.n_step,
+                                     .n_ubatch = m->n_ubatch,
                                      .n_queue = p->n_request,
                                      .step_ns = (int64_t)p->step_ns};
     sp.session = g->session = sim_session_open(m, (uint32_t)limits.n_cell, sp.n_seq);

@@ -12,15 +12,16 @@ struct sim_params {
     struct sim_limits limits;   /* n_cell: of one stage; n_active: of a group */
     enum sim_policy policy;
     enum sim_trace trace;
-    int32_t n_group; /* groups of texts, each with a scheduler, whose steps are in flight at once; the
-                      cells of all stages are divided among them */
-    double rate;   /* requests a second */
-    double heavy;  /* part of the requests that owner 0 sends; the others have one each of n_owner */
+    int32_t n_group; /* groups of texts, each with a scheduler, whose steps are in flight at once;
+                      the cells of all stages are divided among them */
+    double rate;     /* requests a second */
+    double heavy; /* part of the requests that owner 0 sends; the others have one each of n_owner */
     int32_t n_owner;
     int32_t n_request;
     int32_t seed;
-    double step_ns;            /* of gr_scheduler_params */
-    double first_ns, token_ns; /* bounds of a good request: to the first token, mean between tokens */
+    double step_ns; /* of gr_scheduler_params */
+    double first_ns,
+        token_ns; /* bounds of a good request: to the first token, mean between tokens */
 };
 
 /* A request: what is given, and what became of it. Times in ns. */
@@ -38,11 +39,11 @@ struct sim_request {
 struct sim_run {
     struct sim_request *request; /* [n_request] by arrival */
     int32_t n_request;
-    struct sim_machine machine;          /* after it */
+    struct sim_machine machine; /* after it */
     int64_t n_preempted;
-    int64_t host_ns;                     /* of the scheduler or policy, this processor's time */
-    double end;                          /* of the last token */
-    int32_t gaps[1024];                  /* times between tokens: see sim_gap */
+    int64_t host_ns;    /* of the scheduler or policy, this processor's time */
+    double end;         /* of the last token */
+    int32_t gaps[1024]; /* times between tokens: see sim_gap */
     int status;
 };
 
