@@ -25,8 +25,8 @@
 #include "tools/serve/systemd.h"
 
 #define AUTO_SLOTS 4
-#define CACHE_LEAST 64    /* tokens of a text that is worth a file */
-#define STEP_NS 100000000 /* of prompts, while other texts are generated */
+#define CACHE_LEAST 64   /* tokens of a text that is worth a file */
+#define STEP_NS 40000000 /* of a step with prompts, while other texts are generated */
 #define TICK_MS 20
 #define LAST_WORDS_S 0.5 /* for the ends of answers that are cut off */
 
@@ -297,6 +297,7 @@ static int open_scheduler(struct serving *v)
                                     .n_active = s->n_parallel,
                                     .n_ctx = s->n_ctx,
                                     .n_step = (int32_t)gr_session_n_batch(v->session),
+                                    .n_ubatch = (int32_t)gr_session_options(v->o).n_ubatch,
                                     .n_queue = v->o->queue,
                                     .step_ns = STEP_NS,
                                     .whole = size.state > 0,

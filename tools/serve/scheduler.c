@@ -272,15 +272,20 @@ static void add_tokens(struct gr_scheduler *s, struct gr_text *t, int32_t n)
     }
 }
 
-/* Tokens of prompts in this step: as many as its time allows when other texts are generated. */
+/* Tokens of prompts in this step: as many as its time allows when other texts are generated, in
+ * whole micro-batches, of which a small one takes nearly the time of a whole one. */
 static int32_t prompt_budget(const struct gr_scheduler *s)
 {
     int32_t most = s->p.n_step - s->step.n;
     if (!s->step.n || !s->p.step_ns || s->token_ns <= 0)
         return most;
     double n = ((double)s->p.step_ns - s->plain_ns) / s->token_ns;
-    n = n > LEAST_PROMPT ? n : LEAST_PROMPT;
-    return n < most ? (int32_t)n : most;
+    if (n >= most)
+        return most;
+    int32_t all = s->step.n + (int32_t)(n > LEAST_PROMPT ? n : LEAST_PROMPT);
+    if (s->p.n_ubatch && all - all % s->p.n_ubatch >= s->step.n + LEAST_PROMPT)
+        all -= all % s->p.n_ubatch;
+    return all - s->step.n < most ? all - s->step.n : most;
 }
 
 /* Fills the step: the next token of each text that is generated, then prompts, the oldest first, in
