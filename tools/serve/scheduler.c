@@ -13,6 +13,8 @@
 
 enum {
     LEAST_PROMPT = 16, /* tokens of prompts in a step, however slow */
+    LONGER = 5,        /* times of a step without prompts that one with them may take in any case */
+    LOOK_AGAIN = 64,   /* steps with prompts and answers after which one has answers alone */
     PROMPT_ROWS = 128, /* rows of logits of a step, whose memory is not small, for prompts */
 };
 
@@ -273,13 +275,19 @@ static void add_tokens(struct gr_scheduler *s, struct gr_text *t, int32_t n)
 }
 
 /* Tokens of prompts in this step: as many as its time allows when other texts are generated, in
- * whole micro-batches, of which a small one takes nearly the time of a whole one. */
+ * whole micro-batches, of which a small one takes nearly the time of a whole one. Where a step
+ * without prompts is slow itself, the time grows with it: prompts in small pieces would read all
+ * weights again and again. */
 static int32_t prompt_budget(const struct gr_scheduler *s)
 {
     int32_t most = s->p.n_step - s->step.n;
-    if (!s->step.n || !s->p.step_ns || s->token_ns <= 0)
+    if (!s->step.n || !s->p.step_ns)
         return most;
-    double n = ((double)s->p.step_ns - s->plain_ns) / s->token_ns;
+    if (s->plain_ns <= 0 || s->n_mixed >= LOOK_AGAIN)
+        return 0; /* measures a step without prompts */
+    double ns = (double)s->p.step_ns;
+    ns = ns > LONGER * s->plain_ns ? ns : LONGER * s->plain_ns;
+    double n = s->token_ns > 0 ? (ns - s->plain_ns) / s->token_ns : most;
     if (n >= most)
         return most;
     int32_t all = s->step.n + (int32_t)(n > LEAST_PROMPT ? n : LEAST_PROMPT);
@@ -389,9 +397,10 @@ static double mean(double old, double sample)
 static void measure(struct gr_scheduler *s, int64_t ns)
 {
     if (!s->step.n_prompt)
-        s->plain_ns = mean(s->plain_ns, (double)ns);
+        s->plain_ns = mean(s->plain_ns, (double)ns), s->n_mixed = 0;
     else if ((double)ns > s->plain_ns)
         s->token_ns = mean(s->token_ns, ((double)ns - s->plain_ns) / s->step.n_prompt);
+    s->n_mixed += s->step.n_prompt && s->step.n_prompt < s->step.n;
     pthread_mutex_lock(&s->lock);
     s->stats.n_step++, s->stats.step_ns += ns;
     s->stats.last.n_prompt = s->step.n_prompt;

@@ -50,6 +50,7 @@ struct gr_scheduler {
     bool full; /* the last step found no cells: nothing begins before one has succeeded */
     struct gr_scheduler_step step;
     double plain_ns, token_ns; /* time of a step without prompts; of a token of a prompt */
+    int32_t n_mixed; /* steps with prompts and answers since the last one without prompts */
 
     pthread_mutex_t lock;
     pthread_cond_t wake;

@@ -151,6 +151,22 @@ Test(simulate, short_steps_are_whole_micro_batches)
     sim_free(&any);
 }
 
+/* A machine whose plain steps take longer than the bound: prompts are not cut into small pieces,
+ * each of which would take the time of a whole step. */
+Test(simulate, slow_machines_do_not_crawl)
+{
+    struct sim_params p = fast_machine(6);
+    for (int i = 0; i < p.machine.law.n_point; i++)
+        p.machine.law.point[i].ns *= 20;
+    struct sim_run bounded = run_of(&p);
+    p.step_ns = 0;
+    struct sim_run any = run_of(&p);
+    check_complete(&bounded, "slow");
+    cr_expect_lt(bounded.end, 1.1 * any.end, "%.2f and %.2f s", bounded.end / 1e9, any.end / 1e9);
+    sim_free(&bounded);
+    sim_free(&any);
+}
+
 /* Policies, machines with stages, and groups in flight. */
 Test(simulate, all_end_with_every_policy)
 {
