@@ -95,7 +95,8 @@ static int32_t find_mark(struct gr_answer *a, char c, size_t *n)
  * JSON. */
 static const char *find_bare_call(const struct gr_answer *a, char c)
 {
-    bool here = a->types && a->first && a->held.n == a->n_blank && (c == '{' || c == '[');
+    bool here =
+        a->types && !a->no_calls && a->first && a->held.n == a->n_blank && (c == '{' || c == '[');
     for (int32_t i = 0; i < a->n_mark && here; i++)
         if (a->mark[i].kind == GR_MARK_CALL && !a->mark[i].n)
             return a->mark[i].rest;
@@ -270,7 +271,8 @@ int gr_answer_new(struct gr_answer **out, const struct gr_answer_params *params)
         return GR_E_NOMEM_HOST;
     a->fn = params->fn;
     a->user = params->user;
-    a->n_mark = gr_format_marks(params->format, a->mark);
+    a->no_calls = params->no_calls;
+    a->n_mark = gr_format_marks(params->format, !a->no_calls, a->mark);
     if (a->n_mark < 0)
         a->rc = gr_fail(GR_E_INVALID, "format of answers %s: there is none of this name",
                         gr_quote(params->format, strlen(params->format)));

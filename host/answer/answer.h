@@ -49,6 +49,7 @@ struct gr_call {
     char quote;               /* of %b: open, or 0 */
     bool escaped;
     bool begun;         /* the delta of the call's beginning was given */
+    bool unwanted;      /* the answer is read without calls, and this is one */
     bool has_arguments; /* they have begun, or are complete */
     int32_t n_parameters;
     /* %j */
@@ -67,7 +68,7 @@ struct gr_answer {
     gr_answer_fn *fn;
     void *user;
     int rc;
-    bool ended;
+    bool ended, no_calls;
     json_t *types; /* of parameters, by the names of their tools; NULL: no tools */
     struct gr_mark mark[GR_MAX_MARK];
     struct gr_finder finder[GR_MAX_MARK];

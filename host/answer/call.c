@@ -291,7 +291,7 @@ int gr_call_put(struct gr_answer *a, char c)
         else
             r = *k->at == c ? advance(a, 1) : -1;
     }
-    return a->rc ? -1 : r;
+    return a->rc || k->unwanted ? -1 : r;
 }
 
 /* Returns whether a pattern from p on has literal texts and blanks alone. */
@@ -324,5 +324,5 @@ bool gr_call_end(struct gr_answer *a)
     complete = complete && (a->n_open || k->n_name);
     if (complete)
         gr_parameters_end(a);
-    return complete && !a->rc;
+    return complete && !a->rc && !k->unwanted;
 }

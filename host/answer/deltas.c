@@ -60,7 +60,7 @@ void gr_answer_give(struct gr_answer *a, enum gr_answer_part part, const char *p
         size_t given = GR_MIN(n, a->n_given);
         a->n_given -= given, p += given, n -= given;
     }
-    if (!n)
+    if (!n || (part == GR_ANSWER_ARGUMENTS && a->call.unwanted))
         return;
     if (a->run_part != part)
         gr_answer_flush(a);
@@ -71,7 +71,8 @@ void gr_answer_give(struct gr_answer *a, enum gr_answer_part part, const char *p
 
 void gr_answer_begin_call(struct gr_answer *a)
 {
-    if (a->call.begun)
+    a->call.unwanted |= a->no_calls;
+    if (a->call.begun || a->call.unwanted)
         return;
     gr_answer_flush(a);
     a->call.begun = true;

@@ -71,15 +71,24 @@ static void add_mark(const struct gr_format_row *r, struct gr_mark *m)
     }
 }
 
-int32_t gr_format_marks(const char *name, struct gr_mark *mark)
+/* Returns whether a mark to drop is one around calls: it is part of what a grammar has written. */
+static bool is_around_calls(const struct gr_format_row *r, const struct gr_writing *w)
 {
+    return r->kind == GR_MARK_SKIP && w &&
+           (strstr(w->open, r->text) || strstr(w->call, r->text) || strstr(w->close, r->text));
+}
+
+int32_t gr_format_marks(const char *name, bool calls, struct gr_mark *mark)
+{
+    const struct gr_writing *w = calls ? NULL : gr_format_writing(name);
     int32_t n = 0;
     bool ours = true, found = false; /* rows above the first format belong to all */
     for (size_t i = 0; i < GR_COUNT(row); i++) {
         if (row[i].kind == GR_MARK_FORMAT) {
             ours = !strcmp(row[i].text, name);
             found = found || ours;
-        } else if (ours && row[i].kind != GR_MARK_WRITE && n < GR_MAX_MARK) {
+        } else if (ours && row[i].kind != GR_MARK_WRITE && !is_around_calls(&row[i], w) &&
+                   n < GR_MAX_MARK) {
             add_mark(&row[i], &mark[n++]);
         }
     }

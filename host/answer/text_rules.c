@@ -169,7 +169,7 @@ int gr_answer_add_free_text(struct gr_rules *r, const struct gr_vocab *vocab, ui
     struct text_writer w = {.r = r, .vocab = vocab};
     const struct gr_mark *opened = NULL;
     size_t n_blank;
-    w.n_mark = gr_format_marks(params->format, w.mark);
+    w.n_mark = gr_format_marks(params->format, true, w.mark);
     size_t n = find_mark(&w, opening);
     if (!n)
         return gr_fail(GR_E_UNSUPPORTED,

@@ -70,6 +70,7 @@ struct gr_answer_params {
                           the type is "string"); NULL: there are none, so that an object without a
                           mark is an answer and no call, and what reads as JSON is JSON */
     size_t n_tools;
+    bool no_calls; /* a call is text, as the model wrote it */
     gr_answer_fn *fn;
     void *user;
 };

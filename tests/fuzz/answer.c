@@ -83,7 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     struct gr_answer_params params = {.format = gr_answer_known(p[0] % n_format, NULL),
                                       .prompt = prompts[p[1] & 3],
                                       .tools = p[1] & 4 ? tools : NULL,
-                                      .n_tools = sizeof tools - 1};
+                                      .n_tools = sizeof tools - 1,
+                                      .no_calls = p[1] & 128};
     params.n_prompt = params.prompt ? strlen(params.prompt) : 0;
     read_answer(&whole, &params, (const char *)p + 2, n - 2, n);
     read_answer(&cut, &params, (const char *)p + 2, n - 2, 1 + (p[1] >> 3) % 7);

@@ -293,6 +293,20 @@ def test_tools(s):
     assert full["finish_reason"] == "length" and "tool_calls" not in full["message"], full
 
 
+def test_calls_not_wanted(s):
+    """A call is text where the request has no tools."""
+    call = '<tool_call>{"name": "look", "arguments": {"n": 1}}</tool_call>'
+    forced = {"grammar": f"root ::= {json.dumps('I look. ' + call)}", "max_tokens": 100}
+    for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):
+        got = chat(s, **forced, **fields)["choices"][0]
+        assert got["message"] == {"role": "assistant", "content": "I look. " + call} and got["finish_reason"] == "stop", got
+        events = s.stream("/v1/chat/completions", {"messages": MESSAGES, **forced, **fields, "stream": True})
+        assert "".join(c["delta"].get("content", "") for e in events[:-1] for c in e["choices"]) == "I look. " + call, events
+    said = s.post("/v1/responses", {"input": "x", "grammar": forced["grammar"], "max_output_tokens": 100})["output"]
+    assert len(said) == 1 and said[0]["content"][0]["text"] == "I look. " + call, said
+    assert s.post("/api/chat", {"messages": MESSAGES, "stream": False, "grammar": forced["grammar"]})["message"]["content"] == "I look. " + call
+
+
 def test_chat_formats(s):
     got = chat(s, response_format={"type": "json_schema", "json_schema": {"schema": {"enum": ["red", "blue"]}}}, temperature=1)
     assert json.loads(got["choices"][0]["message"]["content"]) in ("red", "blue")

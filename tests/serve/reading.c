@@ -28,6 +28,7 @@ static void expect(const struct gr_writer *w, const char *text)
 struct expected {
     enum gr_reasoning how;
     const char *format, *answer, *text, *reasoning, *calls;
+    enum { SEVERAL, ONE, NONE } wanted; /* calls */
 };
 
 /* Reads an answer in pieces of `size` bytes. */
@@ -38,8 +39,11 @@ static void check(const struct expected *e, size_t size)
     json_t *tools = json_loads("[{\"type\": \"function\", \"function\": {\"name\": \"f\"}},"
                                " {\"type\": \"function\", \"function\": {\"name\": \"g\"}}]",
                                0, NULL);
-    struct gr_reading_params p = {
-        .format = e->format, .tools = tools, .reasoning = e->how, .call = add_call};
+    struct gr_reading_params p = {.format = e->format,
+                                  .tools = e->wanted == NONE ? NULL : tools,
+                                  .several = e->wanted == SEVERAL,
+                                  .reasoning = e->how,
+                                  .call = add_call};
     choice.g = &g;
     cr_assert_eq(gr_reading_begin(&g, &p), 0, "%s", gr_error_message());
     size_t n = strlen(e->answer);
@@ -73,6 +77,18 @@ Test(reading, text_reasoning_and_calls)
          "", "", "abcdefghi:f({\"x\": 1});g({\"y\": 2});"},
         {GR_REASONING_APART, "hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": ",
          "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": ", "", ""},
+        {GR_REASONING_APART, "hermes",
+         "b<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>"
+         "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>c",
+         "bc", "", "f({\"x\": 1});", ONE},
+        {GR_REASONING_APART, "mistral",
+         "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": 1}, \"id\": \"abcdefghi\"}, "
+         "{\"name\": \"g\", \"arguments\": {\"y\": 2}}]",
+         "", "", "abcdefghi:f({\"x\": 1});", ONE},
+        {GR_REASONING_APART, "hermes",
+         "<think>a</think>b <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>",
+         "b <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>", "a", "", NONE},
+        {GR_REASONING_APART, "functionary-v3.2", ">>>all\nb", "b", "", "", NONE},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         for (size_t size = 1; size < 200; size = 2 * size + 1)

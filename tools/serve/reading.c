@@ -18,6 +18,7 @@ struct reading {
     struct gr_answer *answer;
     enum gr_reasoning reasoning;
     bool inside; /* of reasoning that is part of the text */
+    bool several;
     gr_call_fn *call;
     int32_t n_calls;   /* complete ones */
     struct call *open; /* [n_open] that follow */
@@ -56,7 +57,7 @@ static struct call *call_of(const struct reading *r, const struct gr_answer_delt
     return i >= 0 && i < r->n_open ? &r->open[i] : NULL;
 }
 
-/* Passes on the first of the open calls, which is complete. */
+/* Passes on the first of the open calls, which is complete, unless it is one too many. */
 static void end_call(struct gr_choice *c, struct reading *r)
 {
     if (!r->n_open)
@@ -67,7 +68,7 @@ static void end_call(struct gr_choice *c, struct reading *r)
     if (!*k->id)
         make_id(k->id);
     c->calls.failed |= k->arguments.failed;
-    if (!k->arguments.failed)
+    if (!k->arguments.failed && (r->several || !r->n_calls))
         r->call(c, k->name, k->id, k->arguments.p, k->arguments.n);
     gr_writer_free(&k->arguments);
     memmove(k, k + 1, (size_t)--r->n_open * sizeof *k);
@@ -138,7 +139,7 @@ static int begin(struct gr_choice *c, const struct gr_reading_params *params, co
     struct reading *r = c->own = calloc(1, sizeof *r);
     if (!r)
         return GR_E_NOMEM_HOST;
-    r->reasoning = params->reasoning, r->call = params->call;
+    r->reasoning = params->reasoning, r->call = params->call, r->several = params->several;
     if (!params->format)
         return 0;
     struct gr_answer_params p = {.format = params->format,
@@ -146,6 +147,7 @@ static int begin(struct gr_choice *c, const struct gr_reading_params *params, co
                                  .n_prompt = params->n_prompt,
                                  .tools = tools,
                                  .n_tools = tools ? strlen(tools) : 0,
+                                 .no_calls = !tools,
                                  .fn = take_delta,
                                  .user = c};
     return gr_answer_new(&r->answer, &p);

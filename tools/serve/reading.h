@@ -15,7 +15,8 @@ struct gr_reading_params {
     const char *format; /* of answers (gr_answer_known); NULL: they are text as they are */
     const char *prompt; /* [n_prompt] */
     size_t n_prompt;
-    const json_t *tools; /* NULL: none */
+    const json_t *tools; /* NULL: none, and what reads as a call is text */
+    bool several;        /* pass on more than the first call */
     enum gr_reasoning reasoning;
     gr_call_fn *call;
 };
@@ -26,7 +27,7 @@ void gr_reading_free(struct gr_generation *g);
 /* Reads the text of a piece, or the end, into the text, reasoning and calls of the choice. */
 void gr_reading_push(struct gr_choice *c, const char *p, size_t n);
 void gr_reading_end(struct gr_choice *c);
-/* Number of complete calls. */
+/* Number of complete calls, those that are not passed on too. */
 int32_t gr_reading_calls(const struct gr_choice *c);
 
 #endif

@@ -48,7 +48,7 @@ static void force(struct gr_generation *g, struct gr_fields *f, const char *name
                                     .tools = tools,
                                     .n_tools = strlen(tools),
                                     .name = name,
-                                    .several = gr_field_bool(f, "parallel_tool_calls", true)};
+                                    .several = t->several};
     gr_grammar_free(&g->ask.grammar);
     if (gr_answer_grammar(&g->ask.grammar, g->server->model, &calls))
         gr_field_wrong(f, "tool_choice", "tool_choice: %s", gr_error_message());
@@ -62,7 +62,7 @@ static void read_choice(struct gr_generation *g, struct gr_fields *f)
     const char *word = json_string_value(v);
     const json_t *function = json_object_get(v, "function");
     const char *name = json_string_value(json_object_get(function ? function : v, "name"));
-    (void)gr_field_bool(f, "parallel_tool_calls", true);
+    t->several = gr_field_bool(f, "parallel_tool_calls", true);
     if (word && !strcmp(word, "none")) {
         json_decref(t->messages.tools);
         t->messages.tools = NULL;
@@ -186,6 +186,7 @@ void gr_talk_prepare(struct gr_generation *g, struct gr_fields *f)
                                   .prompt = t->prompt,
                                   .n_prompt = t->n_prompt,
                                   .tools = t->messages.tools,
+                                  .several = t->several,
                                   .reasoning = t->reasoning,
                                   .call = t->call};
     g->special = p.format && strcmp(p.format, "plain") != 0;

@@ -12,6 +12,7 @@ struct gr_talk {
     struct gr_messages messages;
     char *prompt; /* [n_prompt], rendered */
     size_t n_prompt;
+    bool several; /* calls may come */
     enum gr_reasoning reasoning;
     gr_call_fn *call; /* writes a complete tool call */
 };
