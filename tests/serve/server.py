@@ -291,6 +291,12 @@ def test_framing():
         for name, data in refused.items():
             found = s.raw(data)
             expect(name, found is not None and b"HTTP/1.1 2" not in found, found)
+        for n in 1, 10, 99, 101, 300, 480, 600, 1000, 2000, 5000, 15000: # libmicrohttpd keeps some bytes for each parameter
+            for parameter in b"&", b"a&", b"a=b&", b"aaaaaaaa&":
+                found = s.raw(b"POST /tokenize?" + parameter * n + b" HTTP/1.1\r\n" + host + b"Content-Length: 15\r\nConnection: close\r\n\r\n" + body[:15])
+                good = b"HTTP/1.1 200" if n <= 100 else b"HTTP/1.1 414"
+                if n * len(parameter) < 15000:
+                    expect(f"{n} parameters {parameter}", found and found.startswith(good), found)
         expect("it is still there", s.ask("GET", "/health")[0] == 200)
         found = s.raw(b"GET /health HTTP/1.0\r\n\r\n")
         expect("HTTP/1.0", b" 200 " in found[:20], found)

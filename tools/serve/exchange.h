@@ -17,6 +17,7 @@ struct gr_client {
     struct gr_exchange *x;         /* the request in progress, likewise */
     bool cut;                      /* its socket was shut down, likewise */
     bool refused;                  /* one too many, for all but open routes */
+    bool long_address;             /* the request has one that is too long; the loop's */
     int fd;
     _Atomic int64_t deadline; /* ns; for the header, the body or the next piece of the answer */
 };
@@ -100,6 +101,8 @@ int64_t gr_httpd_now(void); /* monotonic, ns */
 
 /* ---- http_request.c: callbacks of libmicrohttpd ---- */
 
+/* Looks at the address of a request before libmicrohttpd reads its parameters. Returns NULL. */
+void *gr_on_address(void *http, const char *address, struct MHD_Connection *connection);
 enum MHD_Result gr_on_request(void *http, struct MHD_Connection *connection, const char *url,
                               const char *method, const char *version, const char *data, size_t *n,
                               void **exchange);

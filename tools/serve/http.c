@@ -214,11 +214,12 @@ static int start(struct gr_httpd *h, int fd)
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
     h->daemon = h->mhd->start_daemon(
         flags, h->p.port, NULL, NULL, gr_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)h->p.n_thread,
-        MHD_OPTION_CONNECTION_LIMIT, h->p.max_connections + SLACK * (unsigned)h->p.n_thread,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
-        gr_on_completed, h, MHD_OPTION_ARRAY, h->tls_key ? tls : none, MHD_OPTION_END);
+        MHD_OPTION_URI_LOG_CALLBACK, gr_on_address, h, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_THREAD_POOL_SIZE, (unsigned)h->p.n_thread, MHD_OPTION_CONNECTION_LIMIT,
+        h->p.max_connections + SLACK * (unsigned)h->p.n_thread, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, gr_on_completed, h, MHD_OPTION_ARRAY,
+        h->tls_key ? tls : none, MHD_OPTION_END);
     if (h->daemon)
         return 0;
     gr_say_error("libmicrohttpd does not start on %s%s", h->url,

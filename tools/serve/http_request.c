@@ -8,6 +8,7 @@
 
 #define SECOND INT64_C(1000000000)
 #define MOST_URI 2048
+#define MOST_PARAMETERS 100
 #define MOST_HEADERS 16384 /* bytes, the request line counted */
 #define MOST_FIELDS 100
 #define MOST_BODIES ((size_t)256 << 20) /* bytes of all bodies that are held at once */
@@ -20,7 +21,6 @@ struct fields {
     int n, n_host, n_length, n_coding;
     bool odd; /* a name or value has characters that none has */
     const char *length, *coding;
-    size_t n_uri; /* bytes of the query */
 };
 
 /* Returns whether a name or value (blanks) has what neither may have: other programs may have cut
@@ -47,15 +47,6 @@ static enum MHD_Result count_field(void *fields, enum MHD_ValueKind kind, const 
         f->n_length++, f->length = value ? value : "";
     if (!strcasecmp(name, "Transfer-Encoding"))
         f->n_coding++, f->coding = value ? value : "";
-    return MHD_YES;
-}
-
-static enum MHD_Result count_query(void *fields, enum MHD_ValueKind kind, const char *name,
-                                   const char *value)
-{
-    struct fields *f = fields;
-    (void)kind;
-    f->n_uri += strlen(name) + (value ? strlen(value) : 0) + 2;
     return MHD_YES;
 }
 
@@ -90,8 +81,9 @@ static void check_framing(struct gr_exchange *x, const struct fields *f)
 
 static void check_sizes(struct gr_exchange *x, const struct fields *f, size_t n_header)
 {
-    if (f->n_uri > MOST_URI)
-        refuse(x, 414, "the address of the request has more than 2048 bytes", NULL);
+    if (x->client->long_address)
+        refuse(x, 414, "the address of the request has more than 2048 bytes or 100 parameters",
+               NULL);
     else if (n_header > MOST_HEADERS || f->n > MOST_FIELDS)
         refuse(x, 431, "the header has more than 16384 bytes or 100 fields", NULL);
     else
@@ -225,14 +217,13 @@ static void check_ready(struct gr_exchange *x)
         refuse(x, 503, "too many connections", NULL);
 }
 
-static void check(struct gr_exchange *x, const char *url, const char *method)
+static void check(struct gr_exchange *x, const char *method)
 {
     const struct gr_microhttpd *mhd = x->http->mhd;
-    struct fields f = {.n_uri = strlen(url)};
+    struct fields f = {0};
     const union MHD_ConnectionInfo *info =
         mhd->get_connection_info(x->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     (void)mhd->get_connection_values(x->connection, MHD_HEADER_KIND, count_field, &f);
-    (void)mhd->get_connection_values(x->connection, MHD_GET_ARGUMENT_KIND, count_query, &f);
     const char *coding = gr_exchange_header(x, "Content-Encoding");
     check_framing(x, &f);
     check_sizes(x, &f, info ? info->header_size : 0);
@@ -311,12 +302,34 @@ static enum MHD_Result take(struct gr_exchange *x, const char *data, size_t *n)
 
 /* ---- callbacks ---- */
 
-static struct gr_exchange *new_exchange(struct gr_httpd *h, struct MHD_Connection *connection,
-                                        const char *url)
+static struct gr_client *client_of(const struct gr_httpd *h, struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
         h->mhd->get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct gr_client *client = info ? info->socket_context : NULL;
+    return info ? info->socket_context : NULL;
+}
+
+/* The parameters of an address that is refused are cut off: libmicrohttpd keeps a structure for
+ * each, and has no memory left for an answer when there are many. */
+void *gr_on_address(void *http, const char *address, struct MHD_Connection *connection)
+{
+    struct gr_client *client = client_of(http, connection);
+    char *query = strchr((char *)(uintptr_t)address, '?'); /* in the connection's buffer */
+    size_t n = 1;
+    for (const char *p = query; p && *p; p++)
+        n += *p == '&';
+    bool refused = strlen(address) > MOST_URI || n > MOST_PARAMETERS;
+    if (client)
+        client->long_address = refused;
+    if (refused && query)
+        query[1] = 0;
+    return NULL;
+}
+
+static struct gr_exchange *new_exchange(struct gr_httpd *h, struct MHD_Connection *connection,
+                                        const char *url)
+{
+    struct gr_client *client = client_of(h, connection);
     struct gr_exchange *x = client ? calloc(1, sizeof *x) : NULL;
     char *path = x ? strdup(url) : NULL;
     if (!path) {
@@ -375,7 +388,7 @@ enum MHD_Result gr_on_request(void *http, struct MHD_Connection *connection, con
         if (!x)
             return MHD_NO;
         *exchange = x;
-        check(x, url, method);
+        check(x, method);
         set_body_deadline(x);
         return refused_at_once(x) ? (x->close = true, handle(x)) : MHD_YES;
     }
