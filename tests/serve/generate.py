@@ -378,6 +378,23 @@ def test_ollama(s):
     assert said["response"] == want
     assert s.get("/api/tags")[1]["models"][0]["name"] and s.get("/api/version")[1]["version"]
     assert "completion" in s.post("/api/show", {"model": "m"})["capabilities"]
+    # nothing to answer: the model is to be loaded, and it is
+    for path, empty, rest in (("/api/generate", ({}, {"prompt": ""}, {"prompt": None}, {"prompt": "", "raw": True}), {"response": ""}),
+                              ("/api/chat", ({}, {"messages": []}, {"messages": None}), {"message": {"role": "assistant", "content": ""}})):
+        for fields in empty:
+            for stream in ({}, {"stream": False}, {"stream": True}):
+                got = s.post(path, {"model": "m", **fields, **stream})
+                assert got.pop("created_at") and got == {"model": "m", "done": True, "done_reason": "load", **rest}, (path, fields, got)
+
+
+def test_ollama_errors(s):
+    """An error of Ollama's routes is a text."""
+    for path, body, status, word in (("/api/chat", {"messages": "x"}, 400, "messages"), ("/api/generate", {"prompt": 1}, 400, "prompt"),
+                                     ("/api/chat", {"messages": MESSAGES, "options": {"temperature": "hot"}}, 400, "temperature"),
+                                     ("/v1/api/chat", {"messages": MESSAGES, "stream": "x"}, 400, "stream"), ("/api/nothing", {}, 404, "path"),
+                                     ("/api/embed", {"input": "x"}, 501, "--embeddings"), ("/api/tags", {}, 405, "Allow")):
+        got, error = s.refused(path, body)
+        assert got == status and isinstance(error, str) and word in error, (path, body, got, error)
 
 
 # ---- clients that go ----

@@ -91,10 +91,11 @@ def test_ollama(_, url):
     assert said.done and said.eval_count
     blue = o.chat(model="m", messages=MESSAGES, format={"enum": ["blue", "red"]})
     assert json.loads(blue.message.content) in ("blue", "red")
+    assert o.generate(model="m").done_reason == o.chat(model="m", messages=[]).done_reason == "load"
     try:
-        o.chat(model="m", messages=[])
+        o.chat(model="m", messages=MESSAGES, options={"temperature": 1e9})
     except ollama.ResponseError as e:
-        assert e.status_code == 400
+        assert e.status_code == 400 and e.error.startswith("temperature:"), e
     else:
         raise AssertionError("no ResponseError")
 

@@ -55,9 +55,20 @@ static const char *type_of(int status)
                            : "invalid_request_error";
 }
 
-json_t *gr_error_json(int status, const char *param, const char *code, const char *message)
+/* Returns whether a path is one of Ollama's routes, whose errors are texts. */
+static bool is_ollama(const char *path)
+{
+    path += strncmp(path, "/v1/", 4) ? 0 : 3;
+    return !strncmp(path, "/api/", 5);
+}
+
+/* Makes the object of an error, in the form of the route; NULL: no memory. */
+static json_t *error_json(const struct gr_exchange *x, int status, const char *param,
+                          const char *code, const char *message)
 {
     json_t *text = gr_json_text(message, strlen(message));
+    if (is_ollama(gr_exchange_path(x)))
+        return json_pack("{s:o}", "error", text);
     json_t *word = code ? json_string(code) : json_integer(status);
     return json_pack("{s:{s:o, s:s, s:s?, s:o}}", "error", "message", text, "type", type_of(status),
                      "param", param, "code", word);
@@ -68,7 +79,7 @@ void gr_refuse_as(struct gr_exchange *x, int status, const char *param, const ch
 {
     if (status == 429 || status == 503)
         gr_exchange_add_header(x, "Retry-After", "1");
-    gr_answer_json(x, status, gr_error_json(status, param, code, message));
+    gr_answer_json(x, status, error_json(x, status, param, code, message));
 }
 
 void gr_refuse_plain(struct gr_exchange *x, int status, const char *message, const char *code)

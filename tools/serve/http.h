@@ -18,6 +18,8 @@ struct gr_keys;
 
 /* ---- what a handler sees of a request ---- */
 
+/* The path, decoded. */
+const char *gr_exchange_path(const struct gr_exchange *x);
 /* The part of the path that a route's "*" stands for, decoded; "" without one. */
 const char *gr_exchange_rest(const struct gr_exchange *x);
 /* Values of a header and of the query, in the handler only; NULL: not given. */

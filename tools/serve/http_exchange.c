@@ -13,6 +13,11 @@
 
 /* ---- the request ---- */
 
+const char *gr_exchange_path(const struct gr_exchange *x)
+{
+    return x->path;
+}
+
 const char *gr_exchange_rest(const struct gr_exchange *x)
 {
     return x->rest;

@@ -9,16 +9,22 @@
 
 /* ---- answers ---- */
 
-static void write_head(struct gr_writer *w, const struct gr_generation *g)
+enum { STAMP = 32 }; /* bytes of a time */
+
+static const char *write_now(char stamp[STAMP])
 {
-    char stamp[32];
     struct tm tm;
     time_t now = time(NULL);
-    gmtime_r(&now, &tm);
-    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    strftime(stamp, STAMP, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+    return stamp;
+}
+
+static void write_head(struct gr_writer *w, const struct gr_generation *g)
+{
+    char stamp[STAMP];
     gr_writef(w, "{\"model\":");
     gr_write_string(w, g->model, strlen(g->model));
-    gr_writef(w, ",\"created_at\":\"%s\"", stamp);
+    gr_writef(w, ",\"created_at\":\"%s\"", write_now(stamp));
 }
 
 static void write_end(struct gr_writer *w, const struct gr_choice *c)
@@ -144,10 +150,39 @@ static void rename_fields(json_t *request)
     (void)json_object_del(request, "n");
 }
 
+/* Answers that the model is loaded: to requests that have nothing to answer. */
+static void answer_loaded(struct gr_exchange *x, const struct gr_server *server,
+                          const json_t *request, bool chat)
+{
+    const json_t *model = json_object_get(request, "model");
+    json_t *name = json_string_length(model) ? json_string(json_string_value(model))
+                                             : json_string(server->name);
+    json_t *rest =
+        chat ? json_pack("{s:s, s:s}", "role", "assistant", "content", "") : json_string("");
+    char stamp[STAMP];
+    gr_answer_json(x, 200,
+                   json_pack("{s:o, s:s, s:o, s:b, s:s}", "model", name, "created_at",
+                             write_now(stamp), chat ? "message" : "response", rest, "done", 1,
+                             "done_reason", "load"));
+}
+
+/* Returns whether a value is missing, or has no text or element. */
+static bool is_empty(const json_t *v)
+{
+    return !v || json_is_null(v) || (json_is_string(v) && !json_string_length(v)) ||
+           (json_is_array(v) && !json_array_size(v));
+}
+
 static struct gr_generation *begin(struct gr_exchange *x, struct gr_server *server,
-                                   struct gr_fields *f)
+                                   struct gr_fields *f, bool chat)
 {
     json_t *request = gr_read_object(x);
+    const json_t *asked = json_object_get(request, chat ? "messages" : "prompt");
+    if (request && server->scheduler && is_empty(asked)) {
+        answer_loaded(x, server, request, chat);
+        json_decref(request);
+        return NULL;
+    }
     f->object = request;
     if (request)
         rename_fields(request);
@@ -160,7 +195,7 @@ static struct gr_generation *begin(struct gr_exchange *x, struct gr_server *serv
 void gr_serve_ollama_chat(struct gr_exchange *x, void *user)
 {
     struct gr_fields f = {0};
-    struct gr_generation *g = begin(x, user, &f);
+    struct gr_generation *g = begin(x, user, &f, true);
     if (!g)
         return;
     struct gr_talk *t = g->own;
@@ -190,7 +225,7 @@ void gr_serve_ollama_generate(struct gr_exchange *x, void *user)
 {
     const struct gr_server *server = user;
     struct gr_fields f = {0};
-    struct gr_generation *g = begin(x, user, &f);
+    struct gr_generation *g = begin(x, user, &f, false);
     struct gr_talk *t = g ? g->own : NULL;
     if (!g)
         return;
@@ -209,7 +244,5 @@ void gr_serve_ollama_generate(struct gr_exchange *x, void *user)
         add_message(&t->messages, &f, "system", "system");
         add_message(&t->messages, &f, "user", "prompt");
     }
-    if (t && !t->messages.list)
-        gr_field_wrong(&f, "prompt", "prompt: a text is expected");
     gr_talk_start(g, &f);
 }

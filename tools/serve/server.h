@@ -64,8 +64,6 @@ void gr_refuse_status(struct gr_exchange *x, int status, const char *param);
 gr_refuse_fn gr_refuse_plain;
 /* Makes a string of any bytes: what is no UTF-8 becomes U+FFFD. NULL: no memory. */
 json_t *gr_json_text(const char *p, size_t n);
-/* Makes the object of an error, {"error": {..}}; NULL: no memory. */
-json_t *gr_error_json(int status, const char *param, const char *code, const char *message);
 
 /* Adds the number of values of a JSON text to *n_value; returns why it is refused, with more than
  * 100,000 in all or a depth over 64, NULL: it is not. */
