@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "tests/tools/tiny.h"
+#include "tools/serve/text.h"
 #include "world.h"
 
 TestSuite(conversations, .timeout = 120);
@@ -229,6 +230,29 @@ Test(conversations, cells_stay)
     submit(&w, &client[1]);
     run(&w);
     check_alone(&w, &client[1], "as cells are left");
+    close_world(&w);
+}
+
+/* Reasons are those of the request, not of what has failed before in the same thread. */
+Test(conversations, reasons_are_their_own)
+{
+    struct world w = load_world(tiny_model(false), 1, 256);
+    struct gr_rng rng = gr_rng_new(52);
+    w.p.n_ctx = 256;
+    start_world(&w);
+    uint64_t id = call(&w, GR_CONVERSATION_OPEN, 0, 0, 0).id;
+    struct client *c = &client[0];
+    make_client(&w, c, &rng, 255);
+    c->n_predict = 0;
+    submit_to(&w, c, id);
+    run(&w);
+    cr_expect_eq(c->result.end, GR_FINISH_LENGTH);
+    (void)gr_fail(GR_E_UNSUPPORTED, "secret");
+    struct gr_conversation_result r = call(&w, GR_CONVERSATION_CUT, id, 253, 254);
+    cr_expect_eq(r.status, GR_E_UNSUPPORTED);
+    cr_expect(r.message && strstr(r.message, "end of the context"), "%s", r.message);
+    cr_expect_str_eq(gr_failure_text(GR_E_UNSUPPORTED), "secret");
+    cr_expect_str_eq(gr_failure_text(GR_E_NOMEM_HOST), gr_status_text(GR_E_NOMEM_HOST));
     close_world(&w);
 }
 

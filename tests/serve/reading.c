@@ -63,20 +63,21 @@ static void check(const struct expected *e, size_t size)
 Test(reading, text_reasoning_and_calls)
 {
     static const struct expected all[] = {
-        {GR_REASONING_APART, "hermes", "<think>a</think>b", "b", "a", ""},
-        {GR_REASONING_INLINE, "hermes", "<think>a</think>b", "<think>\na\n</think>\n\nb", "", ""},
-        {GR_REASONING_DROPPED, "hermes", "<think>a</think>b", "b", "", ""},
-        {GR_REASONING_APART, NULL, "<think>a</think>b", "<think>a</think>b", "", ""},
+        {GR_REASONING_APART, "hermes", "<think>a</think>b", "b", "a", "", SEVERAL},
+        {GR_REASONING_INLINE, "hermes", "<think>a</think>b", "<think>\na\n</think>\n\nb", "", "",
+         SEVERAL},
+        {GR_REASONING_DROPPED, "hermes", "<think>a</think>b", "b", "", "", SEVERAL},
+        {GR_REASONING_APART, NULL, "<think>a</think>b", "<think>a</think>b", "", "", SEVERAL},
         {GR_REASONING_APART, "hermes",
          "b<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>"
          "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
-         "b", "", "f({\"x\": 1});g({});"},
+         "b", "", "f({\"x\": 1});g({});", SEVERAL},
         {GR_REASONING_APART, "mistral",
          "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": 1}, \"id\": \"abcdefghi\"}, "
          "{\"name\": \"g\", \"arguments\": {\"y\": 2}}]",
-         "", "", "abcdefghi:f({\"x\": 1});g({\"y\": 2});"},
+         "", "", "abcdefghi:f({\"x\": 1});g({\"y\": 2});", SEVERAL},
         {GR_REASONING_APART, "hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": ",
-         "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": ", "", ""},
+         "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": ", "", "", SEVERAL},
         {GR_REASONING_APART, "hermes",
          "b<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>"
          "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>c",

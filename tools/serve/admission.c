@@ -209,7 +209,7 @@ static void start(struct gr_scheduler *s, struct gr_text *t)
     if (!rc)
         rc = gr_text_begin(t);
     if (rc)
-        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_failure_text(rc));
     else if (!gr_text_is_computed(t))
         gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
 }

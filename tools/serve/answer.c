@@ -6,6 +6,7 @@
 
 #include "models.h"
 #include "server.h"
+#include "text.h"
 #include "writer.h"
 
 #define JSON "application/json"
@@ -99,7 +100,6 @@ void gr_refuse(struct gr_exchange *x, int status, const char *param, const char 
 
 void gr_refuse_status(struct gr_exchange *x, int status, const char *param)
 {
-    const char *message = gr_error_message();
     int http = status == GR_E_INVALID || status == GR_E_TEMPLATE || status == GR_E_TOO_LARGE ||
                        status == GR_E_UNSUPPORTED
                    ? 400
@@ -107,7 +107,7 @@ void gr_refuse_status(struct gr_exchange *x, int status, const char *param)
                        status == GR_E_DEVICE || status == GR_E_PEER_LOST || status == GR_E_CANCELLED
                    ? 503
                    : 500;
-    gr_refuse_as(x, http, param, NULL, *message ? message : gr_status_text(status));
+    gr_refuse_as(x, http, param, NULL, gr_failure_text(status));
 }
 
 /* ---- bodies ---- */

@@ -83,7 +83,7 @@ static int fork_of(struct gr_scheduler *s, struct gr_conversation *c, struct gr_
     (*out)->seq = gr_prefixes_take(p, c->owner, c->seq, n);
     if ((*out)->seq >= 0 && p->seq[(*out)->seq].n == n)
         return 0;
-    *why = (*out)->seq < 0 ? "no sequence is left" : gr_error_message();
+    *why = (*out)->seq < 0 ? "no sequence is left" : gr_failure_text(GR_E_UNSUPPORTED);
     rc = (*out)->seq < 0 ? GR_E_KV_FULL : GR_E_UNSUPPORTED;
     close_at(s, place_of(s, c->owner, (*out)->id));
     *out = NULL;
@@ -99,8 +99,7 @@ static int cut(struct gr_scheduler *s, struct gr_conversation *c, int32_t lo, in
         return GR_E_INVALID;
     int rc = 0;
     if (lo < hi && c->seq >= 0 && lo < s->prefixes.seq[c->seq].n)
-        rc = gr_prefixes_cut(&s->prefixes, c->seq, lo, hi);
-    *why = gr_error_message();
+        rc = gr_prefixes_cut(&s->prefixes, c->seq, lo, hi, why);
     if (rc)
         return rc;
     memmove(c->token + lo, c->token + hi, (size_t)(c->n - hi) * sizeof *c->token);

@@ -9,6 +9,7 @@
 
 #include "embedder.h"
 #include "generation.h"
+#include "text.h"
 #include "tools/cli/flags.h"
 
 enum { MOST_TEXTS = 2048 }; /* of a request */
@@ -325,8 +326,9 @@ static void end_text(struct request *r, struct gr_fields *f, const char *name, i
 static void add_part(struct request *r, struct gr_fields *f, const char *name, const json_t *v)
 {
     struct gr_ids *text = &r->embedding.text[r->embedding.n_text];
-    if (gr_ids_add(text, r->server->model, json_string_value(v), json_string_length(v)))
-        gr_field_wrong(f, name, "%s: %s", name, gr_error_message());
+    int rc = gr_ids_add(text, r->server->model, json_string_value(v), json_string_length(v));
+    if (rc)
+        gr_field_wrong(f, name, "%s: %s", name, gr_failure_text(rc));
 }
 
 static void add_tokens(struct request *r, struct gr_fields *f, const json_t *v)

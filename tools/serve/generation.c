@@ -9,6 +9,7 @@
 
 #include "gpurun.h"
 #include "sessions.h"
+#include "text.h"
 
 /* ---- begin and end ---- */
 
@@ -384,7 +385,7 @@ const char *gr_submit_message(int status)
            : status == GR_E_CANCELLED ? "the server is shutting down"
            : status == GR_E_NOMEM_HOST || status == GR_E_DEVICE || status == GR_E_PEER_LOST
                ? NULL
-               : gr_error_message();
+               : gr_failure_text(status);
 }
 
 static void begin(struct gr_generation *g)

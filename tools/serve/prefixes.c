@@ -6,6 +6,7 @@
 
 #include "disk.h"
 #include "gpurun.h"
+#include "text.h"
 
 int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t n_seq, bool whole)
 {
@@ -202,14 +203,10 @@ static int own(struct gr_prefixes *p, int32_t seq, int32_t lo)
     return rc;
 }
 
-int gr_prefixes_cut(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi)
+/* The same, where n tokens follow those that go. */
+static int shift(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi, int32_t n)
 {
     struct gr_prefix *q = &p->seq[seq];
-    int32_t n = q->n - hi;
-    if (n <= 0)
-        return truncate_at(p, seq, lo);
-    if (lo > (int32_t)gr_session_n_ctx_seq(p->session) - 4) /* as gr_context_shift */
-        return GR_E_UNSUPPORTED;
     int rc = gr_kv_seq_add(p->session, seq, q->n, q->n, 1); /* refused for learned positions */
     if (!rc && !p->whole)
         rc = own(p, seq, hi);
@@ -222,6 +219,17 @@ int gr_prefixes_cut(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi)
         q->cell[i] = ++p->last_cell;
     q->n = lo + n, q->plain = q->plain < lo ? q->plain : lo;
     return 0;
+}
+
+int gr_prefixes_cut(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi, const char **why)
+{
+    int32_t n = p->seq[seq].n - hi;
+    *why = "nothing is cut so near to the end of the context";
+    if (n > 0 && lo > (int32_t)gr_session_n_ctx_seq(p->session) - 4) /* as gr_context_shift */
+        return GR_E_UNSUPPORTED;
+    int rc = n > 0 ? shift(p, seq, lo, hi, n) : truncate_at(p, seq, lo);
+    *why = rc ? gr_failure_text(rc) : NULL;
+    return rc;
 }
 
 /* Makes `to`, which is empty, or `from` itself hold the first n tokens of `from`. */

@@ -62,8 +62,9 @@ void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, i
  * shared: texts that begin as this one does can start from here. */
 void gr_prefixes_keep(struct gr_prefixes *p, int32_t seq);
 /* Removes tokens [lo, hi) of a busy sequence, and moves those behind up. GR_E_UNSUPPORTED,
- * GR_E_KV_FULL, with nothing changed: as gr_context_shift, gr_kv_seq_rm and gr_kv_seq_dup. */
-int gr_prefixes_cut(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi);
+ * GR_E_KV_FULL, with nothing changed: as gr_context_shift, gr_kv_seq_rm and gr_kv_seq_dup. *why:
+ * the reason. */
+int gr_prefixes_cut(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi, const char **why);
 /* Ends the text of a sequence, which keeps the cells that others may use. */
 void gr_prefixes_leave(struct gr_prefixes *p, int32_t seq);
 /* Removes all of a sequence and ends its text. */

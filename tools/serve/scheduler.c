@@ -259,7 +259,7 @@ static void add_tokens(struct gr_scheduler *s, struct gr_text *t, int32_t n)
     }
     rc = gr_scheduler_extend(s, t, &n);
     if (rc) {
-        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_failure_text(rc));
         return;
     }
     for (int32_t i = 0; i < n; i++) {
@@ -372,7 +372,7 @@ static void lose(struct gr_scheduler *s, int rc, const char *message)
 static void fail(struct gr_scheduler *s, int rc)
 {
     char message[1024];
-    snprintf(message, sizeof message, "%s", gr_error_message());
+    snprintf(message, sizeof message, "%s", gr_failure_text(rc));
     s->full = rc == GR_E_KV_FULL;
     if (s->full) {
         if (!gr_prefixes_evict(&s->prefixes, -1) && !gr_scheduler_preempt(s))

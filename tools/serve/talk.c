@@ -6,6 +6,7 @@
 
 #include "gpurun.h"
 #include "lists.h"
+#include "text.h"
 #include "tools/cli/flags.h"
 
 struct gr_talk *gr_talk_new(struct gr_generation *g, struct gr_fields *f, gr_call_fn *call)
@@ -190,8 +191,9 @@ void gr_talk_prepare(struct gr_generation *g, struct gr_fields *f)
                                   .reasoning = t->reasoning,
                                   .call = t->call};
     g->special = p.format && strcmp(p.format, "plain") != 0;
-    if (gr_reading_begin(g, &p))
-        gr_field_wrong(f, "tools", "%s", gr_error_message());
+    int rc = gr_reading_begin(g, &p);
+    if (rc)
+        gr_field_wrong(f, "tools", "%s", gr_failure_text(rc));
 }
 
 /* ---- answers ---- */

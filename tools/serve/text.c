@@ -65,6 +65,11 @@ int gr_text_follow(struct gr_text *t, const int32_t *token, int32_t n)
     return 0;
 }
 
+const char *gr_failure_text(int status)
+{
+    return gr_error_status() == status ? gr_error_message() : gr_status_text(status);
+}
+
 int gr_text_begin(struct gr_text *t)
 {
     struct gr_sampler *s = t->request.sampler;
@@ -234,7 +239,8 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
         gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
         return;
     }
-    int rc = pick_status(gr_sampler_pick(t->request.sampler, logits, &piece.id), logits, n_vocab);
+    int picked = gr_sampler_pick(t->request.sampler, logits, &piece.id);
+    int rc = pick_status(picked, logits, n_vocab);
     if (!rc)
         rc = gr_sampler_accept(t->request.sampler, piece.id);
     if (!rc)
@@ -243,7 +249,7 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
     if (!rc && !last)
         rc = gr_detok_push(t->detok, piece.id, &p, &n);
     if (rc) {
-        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_failure_text(picked ? picked : rc));
         return;
     }
     if (!t->first)
@@ -254,7 +260,7 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
     bool full =
         t->n >= n_ctx || (t->request.n_predict >= 0 && t->n - t->n_prompt >= t->request.n_predict);
     if (rc)
-        gr_text_end(t, GR_FINISH_FAILED, rc, gr_error_message());
+        gr_text_end(t, GR_FINISH_FAILED, rc, gr_failure_text(rc));
     else if (stop >= 0)
         finish(t, &(struct gr_result){.end = GR_FINISH_STRING, .stop = stop});
     else if (last || full)

@@ -57,5 +57,8 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
 void gr_text_end(struct gr_text *t, enum gr_finish end, int status, const char *message);
 
 int64_t gr_serve_now(void); /* monotonic, ns */
+/* Returns why a call of this thread, its last one that failed, has failed: the library's message,
+ * or the meaning of a status that is not the library's. */
+const char *gr_failure_text(int status);
 
 #endif
