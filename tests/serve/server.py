@@ -221,6 +221,32 @@ def test_template():
             expect(f"calls without a template {choice}", wrong[0] == 400 and "chat template" in wrong[2], wrong)
 
 
+def test_description():
+    """The description has the routes that there are, with their methods."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/serve")
+    with open(os.path.join(folder, "openapi.yaml"), encoding="utf-8") as f:
+        text = f.read()
+    with open(os.path.join(folder, "routes.c"), encoding="utf-8") as f:
+        routes = {(method, path) for method, path in re.findall(r'\{"(GET|POST|DELETE)", "([^"]+)"', f.read())}
+    described, path = {}, None
+    for line in text[text.index("\npaths:"):text.index("\ncomponents:")].splitlines():
+        found = re.fullmatch(r"  (/\S*):", line)
+        path = found[1] if found else path
+        found = re.fullmatch(r"    (get|post|delete|put|patch|head|options):", line)
+        if found:
+            described.setdefault(path, set()).add(found[1].upper())
+    listed = {(method, re.sub(r"\{\w+\}", "*", path)) for path, methods in described.items() for method in methods}
+    expect("every route is described", routes <= listed, routes - listed)
+    expect("every route that is described is there", listed <= routes, listed - routes)
+    with Server("--props", "--slots", "--metrics") as s:
+        status, headers, body = s.ask("GET", "/openapi.yaml")
+        expect("the server has its description", status == 200 and body.decode() == text and headers["Content-Type"] == "application/yaml", headers.items())
+        expect("it is kept", s.ask("GET", "/v1/openapi.yaml", headers={"If-None-Match": headers["ETag"]})[0] == 304)
+        for path, methods in described.items():
+            allowed = s.ask("PUT", re.sub(r"\{\w+\}", "x", path), b"{}")[1]["Allow"]
+            expect(f"methods of {path}", set((allowed or "").split(", ")) - {"HEAD"} == methods, allowed)
+
+
 # ---- bodies ----
 
 

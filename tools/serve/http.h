@@ -75,7 +75,8 @@ typedef void gr_handler_fn(struct gr_exchange *x, void *user);
 enum gr_route_kind { GR_ROUTE_MODEL, GR_ROUTE_OPEN, GR_ROUTE_SERVER };
 
 /* A route. Paths are without "/v1", which requests may have in front of each. "*" stands for a
- * segment of the path that is not empty, and at the end for all that follows. */
+ * segment of the path that is not empty, and at the end for all that follows. The first path that
+ * fits counts, with the routes that have the same. */
 struct gr_route {
     const char *method, *path; /* HEAD goes to GET */
     gr_handler_fn *handler;

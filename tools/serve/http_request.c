@@ -177,13 +177,15 @@ static void find_route(struct gr_exchange *x, const char *method)
 {
     const struct gr_httpd *h = x->http;
     char allowed[MOST_ALLOWED] = "", *path = x->path;
+    const char *pattern = NULL; /* the first that fits */
     const char *asked = !strcmp(method, "HEAD") ? "GET" : method;
     if (!strncmp(path, "/v1/", 4))
         path += 3;
     for (size_t i = 0; i < h->p.n_route && !x->route; i++) {
         const struct gr_route *r = &h->p.route[i];
-        if (!fits(r->path, path, &x->rest))
+        if (pattern ? strcmp(r->path, pattern) != 0 : !fits(r->path, path, &x->rest))
             continue;
+        pattern = r->path;
         if (!strcmp(r->method, asked))
             x->route = r;
         else if (strlen(allowed) + strlen(r->method) + 16 < sizeof allowed)

@@ -127,6 +127,8 @@ static struct gr_generation *begin(struct gr_exchange *x, struct gr_server *serv
     int64_t n = g ? gr_field_int(f, "n_probs", 0, 0, GR_MAX_PROBS) : 0;
     if (n)
         g->ask.n_top = (int32_t)n;
+    if (g)
+        (void)gr_field_bool(f, "return_tokens", false);
     return g;
 }
 

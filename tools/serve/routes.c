@@ -19,6 +19,7 @@ size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]
         {!o->slots, {"GET", "/slots", gr_serve_slots, GR_ROUTE_MODEL}},
         {!o->slots, {"GET", "/cache", gr_serve_cache, GR_ROUTE_MODEL}},
         {!o->webui, {"GET", "/", gr_page, GR_ROUTE_OPEN}},
+        {false, {"GET", "/openapi.yaml", gr_openapi, GR_ROUTE_OPEN}},
         {!o->metrics, {"GET", "/metrics", gr_serve_metrics, GR_ROUTE_MODEL}},
         {false, {"POST", "/tokenize", gr_serve_tokenize, GR_ROUTE_MODEL}},
         {false, {"GET", "/tokenizer_info", gr_serve_tokenizer_info, GR_ROUTE_MODEL}},

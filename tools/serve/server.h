@@ -93,7 +93,7 @@ gr_handler_fn gr_serve_ollama_tags, gr_serve_ollama_ps, gr_serve_ollama_show,
     gr_serve_ollama_version; /* ollama_models.c */
 
 /* Routes, by the options: routes.c. Returns how many, at most GR_MAX_ROUTE. */
-#define GR_MAX_ROUTE 40
+#define GR_MAX_ROUTE 48
 size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]);
 
 /* ---- figures: metrics.c ---- */
