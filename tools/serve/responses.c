@@ -333,6 +333,8 @@ void gr_serve_responses(struct gr_exchange *x, void *user)
     if (gr_field(&f, "previous_response_id"))
         gr_field_wrong(&f, "previous_response_id",
                        "responses are not kept: the input has to hold the whole conversation");
+    (void)gr_field_list(&f, "tools"); /* those of these forms were renamed */
+    (void)gr_field_object(&f, "text");
     struct gr_talk *t = gr_talk_new(g, &f, add_call);
     if (t) {
         read_input(&t->messages, &f);
