@@ -62,14 +62,14 @@ void gr_page(struct gr_exchange *x, void *user)
     gr_exchange_add_header(x, "Content-Security-Policy", policy);
     gr_exchange_add_header(x, "Referrer-Policy", "no-referrer");
     /* cppcheck-suppress comparePointers ; both are labels of page.S */
-    answer_file(x, "text/html; charset=utf-8", gr_page_text,
-                (size_t)(gr_page_text_end - gr_page_text));
+    size_t n = (size_t)(gr_page_text_end - gr_page_text);
+    answer_file(x, "text/html; charset=utf-8", gr_page_text, n);
 }
 
 void gr_openapi(struct gr_exchange *x, void *user)
 {
     (void)user;
     /* cppcheck-suppress comparePointers ; likewise */
-    answer_file(x, "application/yaml", gr_openapi_text,
-                (size_t)(gr_openapi_text_end - gr_openapi_text));
+    size_t n = (size_t)(gr_openapi_text_end - gr_openapi_text);
+    answer_file(x, "application/yaml", gr_openapi_text, n);
 }
