@@ -38,15 +38,15 @@ struct gr_call {
     const char *alternatives; /* %{ that is being decided, NULL: none */
     unsigned alive;           /* those of them that fit so far */
     size_t n_literal;         /* bytes of theirs read */
-    const char *loop;         /* the last %{ */
+    const char *loop;         /* the first %{ */
     bool entered;             /* the element at `at` has begun */
     char name[GR_ANSWER_MAX_NAME + 1], id[GR_ANSWER_MAX_NAME + 1];
     size_t n_name, n_id;
-    struct gr_finder end;     /* of %k, %v */
+    struct gr_finder end;     /* of %k, %v, %w, %t */
     struct gr_vec key, value; /* char; of parameters, of strings in %j */
     struct gr_json json;      /* of %a and %j */
-    int32_t brackets;         /* of %b */
-    char quote;               /* of %b: open, or 0 */
+    int32_t brackets;         /* of %b, %c */
+    char quote;               /* of %b, %c: open, or 0 */
     bool escaped;
     bool begun;         /* the delta of the call's beginning was given */
     bool unwanted;      /* the answer is read without calls, and this is one */
@@ -111,9 +111,9 @@ int gr_object_put(struct gr_answer *a, char c);
 bool gr_call_copy(char *to, size_t *n_to, const char *p, size_t n);
 
 /* Gives the parameter `key` with a value as the model wrote it, between the brackets of the
- * arguments; false: it cannot be JSON. */
+ * arguments; false: it cannot be JSON. string: the value is one, whatever it looks like. */
 bool gr_parameter_give(struct gr_answer *a, const char *key, size_t n_key, const char *value,
-                       size_t n);
+                       size_t n, bool string);
 void gr_parameters_end(struct gr_answer *a);
 /* Gives arguments as in Python: name=value, ... [n]. */
 bool gr_python_give(struct gr_answer *a, const char *p, size_t n);

@@ -75,12 +75,22 @@ static bool finish_name(struct gr_call *k, char kind)
     return n > 0;
 }
 
+/* Behind a call of the same pattern. */
+static void begin_next(struct gr_call *k)
+{
+    k->begun = k->has_arguments = false;
+    k->n_id = 0;
+    k->id[0] = 0;
+}
+
 /* %n, %f, %u, %i: returns 2 where the byte belongs to what follows. */
 static int put_name(struct gr_answer *a, char kind, char c)
 {
     struct gr_call *k = &a->call;
     char *text = kind == 'i' ? k->id : k->name;
     size_t *n = kind == 'i' ? &k->n_id : &k->n_name;
+    if (!k->entered && kind != 'i' && k->begun)
+        begin_next(k);
     if (!k->entered)
         *n = 0;
     k->entered = true;
@@ -120,18 +130,19 @@ static int put_object(struct gr_answer *a, char c)
 }
 
 /* The value without the line ends around it. */
-static bool give_parameter(struct gr_answer *a, bool lines)
+static bool give_parameter(struct gr_answer *a, char kind)
 {
+    bool lines = kind == 'w';
     const char *p = a->call.value.data;
     size_t n = a->call.value.n;
     if (lines && n && p[0] == '\n')
         p++, n--;
     if (lines && n && p[n - 1] == '\n')
         n--;
-    return gr_parameter_give(a, a->call.key.data, a->call.key.n, p, n);
+    return gr_parameter_give(a, a->call.key.data, a->call.key.n, p, n, kind == 't');
 }
 
-/* %k, %v, %w: up to the literal text behind it. */
+/* %k, %v, %w, %t: up to the literal text behind it. */
 static int put_until(struct gr_answer *a, char kind, char c)
 {
     struct gr_call *k = &a->call;
@@ -150,7 +161,7 @@ static int put_until(struct gr_answer *a, char kind, char c)
     if (!found)
         return 0;
     to->n -= k->end.n;
-    if (kind != 'k' && !give_parameter(a, kind == 'w'))
+    if (kind != 'k' && !give_parameter(a, kind))
         return -1;
     return advance(a, 2 + k->end.n);
 }
@@ -166,14 +177,14 @@ static bool strip_call(struct gr_call *k)
     return true;
 }
 
-/* %b: up to the closing bracket outside of quotes. */
-static int put_python(struct gr_answer *a, char c)
+/* %b, %c: up to the closing bracket outside of quotes. */
+static int put_python(struct gr_answer *a, char kind, char c)
 {
     struct gr_call *k = &a->call;
-    if (!k->entered && !strip_call(k))
+    if (!k->entered && kind == 'b' && !strip_call(k))
         return -1;
     if (!k->entered)
-        k->value.n = 0;
+        k->value.n = 0, k->brackets = 0;
     k->entered = true;
     if (k->quote) {
         k->quote = c == k->quote && !k->escaped ? 0 : k->quote;
@@ -183,8 +194,10 @@ static int put_python(struct gr_answer *a, char c)
     } else if (strchr("([{", c) && c) {
         k->brackets++;
     } else if (c && strchr(")]}", c) && k->brackets-- == 0) {
-        bool given = c == ')' && gr_python_give(a, k->value.data, k->value.n);
-        return given ? advance(a, 2) : -1;
+        if (c != ')' || !gr_python_give(a, k->value.data, k->value.n))
+            return -1;
+        gr_parameters_end(a);
+        return advance(a, 2);
     }
     return keep(a, &k->value, c) ? 0 : -1;
 }
@@ -197,7 +210,8 @@ static int put_element(struct gr_answer *a, char c)
     char kind = k->at[1];
     switch (kind) {
     case '{':
-        k->alternatives = k->loop = k->at;
+        k->alternatives = k->at;
+        k->loop = k->loop ? k->loop : k->at;
         k->n_literal = 0;
         return 2;
     case 's':
@@ -209,10 +223,12 @@ static int put_element(struct gr_answer *a, char c)
     case 'j':
         return put_object(a, c);
     case 'b':
-        return put_python(a, c);
+    case 'c':
+        return put_python(a, kind, c);
     case 'k':
     case 'v':
     case 'w':
+    case 't':
         return put_until(a, kind, c);
     default:
         return put_name(a, kind, c);

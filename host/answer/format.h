@@ -10,7 +10,7 @@ enum gr_mark_kind { GR_MARK_FORMAT, GR_MARK_CALL, GR_MARK_SKIP, GR_MARK_REASONIN
 
 /* How calls are written (format.def). */
 struct gr_writing {
-    const char *open, *call, *between, *close, *parameter;
+    const char *open, *call, *between, *close, *parameter, *separator;
 };
 
 /* A row of the table. */

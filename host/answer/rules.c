@@ -116,12 +116,17 @@ static uint32_t plain_string(struct writer *w, const char *key, json_t *schema)
     return gr_rules_ref(w->r, text_rule(w));
 }
 
+static bool is_string(json_t *schema)
+{
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && !strcmp(type, "string");
+}
+
 static uint32_t parameter_value(struct writer *w, const struct tool *t, const char *key,
-                                json_t *schema)
+                                json_t *schema, char kind)
 {
     static const char *const shared[] = {"$defs", "definitions"};
-    const char *type = json_string_value(json_object_get(schema, "type"));
-    if (type && !strcmp(type, "string"))
+    if (kind == 'v' && is_string(schema))
         return plain_string(w, key, schema);
     json_t *whole = json_is_object(schema) ? json_copy(schema) : json_deep_copy(schema);
     for (size_t i = 0; i < GR_COUNT(shared); i++)
@@ -147,7 +152,8 @@ static bool is_required(const struct tool *t, const char *key)
 static uint32_t parameter(struct writer *w, const struct tool *t, const char *key, json_t *schema)
 {
     uint32_t seq = gr_rules_seq(w->r);
-    if (!*key || strlen(key) > GR_ANSWER_MAX_NAME || strpbrk(key, "<>\"\n"))
+    if (!*key || strlen(key) > GR_ANSWER_MAX_NAME || strpbrk(key, "<>\"\n") ||
+        (w->writing->separator && strpbrk(key, "=,()[]{}' \t\r\\")))
         fail(w, gr_fail(GR_E_INVALID, "tools: the name of the parameter %s cannot stand in a tag",
                         gr_quote(key, strlen(key))));
     for (const char *p = w->writing->parameter; *p && !w->r->rc;) {
@@ -156,11 +162,58 @@ static uint32_t parameter(struct writer *w, const struct tool *t, const char *ke
         p += n;
         if (*p && p[1] == 'k')
             gr_rules_add(w->r, seq, gr_rules_text(w->r, key));
+        else if (*p && p[1] == 'q')
+            gr_rules_add(w->r, seq, gr_rules_text(w->r, is_string(schema) ? "true" : "false"));
         else if (*p)
-            gr_rules_add(w->r, seq, parameter_value(w, t, key, schema));
+            gr_rules_add(w->r, seq, parameter_value(w, t, key, schema, p[1]));
         p += *p ? 2 : 0;
     }
     return seq;
+}
+
+/* Puts a node in front of those that may follow it, *rest: a rule, 0: nothing; where it may be left
+ * out they are all there is. */
+static void add_before(struct writer *w, uint32_t *rest, uint32_t node, uint32_t follow,
+                       bool required)
+{
+    struct gr_rules *r = w->r;
+    uint32_t seq = gr_rules_seq(r), alt = gr_rules_alt(r), rule = gr_rules_new(r);
+    gr_rules_add(r, seq, node);
+    if (follow)
+        gr_rules_add(r, seq, gr_rules_ref(r, follow));
+    gr_rules_add(r, alt, seq);
+    if (!required)
+        gr_rules_add(r, alt, *rest ? gr_rules_ref(r, *rest) : gr_rules_seq(r));
+    gr_rules_define(r, rule, alt);
+    *rest = rule;
+}
+
+/* Parameters with the separator between them, made from the last one on: `first` is what stands at
+ * the beginning, `more` what stands behind a parameter. */
+static void add_separated(struct writer *w, uint32_t seq, const struct tool *t)
+{
+    struct gr_rules *r = w->r;
+    const char *separator = w->writing->separator;
+    json_t *properties = json_object_get(t->schema, "properties"), *names = json_array(), *schema;
+    uint32_t first = 0, more = 0;
+    const char *key;
+    json_object_foreach(properties, key, schema) json_array_append_new(names, json_string(key));
+    for (size_t i = json_array_size(names); i && !r->rc; i--) {
+        key = json_string_value(json_array_get(names, i - 1));
+        uint32_t rule = gr_rules_new(r), next = gr_rules_seq(r);
+        uint32_t node = parameter(w, t, key, json_object_get(properties, key));
+        if (r->rc)
+            break;
+        gr_rules_define(r, rule, node);
+        gr_answer_add_literal(r, w->vocab, next, separator, strlen(separator));
+        gr_rules_add(r, next, gr_rules_ref(r, rule));
+        uint32_t behind = more;
+        add_before(w, &more, next, behind, is_required(t, key));
+        add_before(w, &first, gr_rules_ref(r, rule), behind, is_required(t, key));
+    }
+    json_decref(names);
+    if (first && !r->rc)
+        gr_rules_add(r, seq, gr_rules_ref(r, first));
 }
 
 static void add_parameters(struct writer *w, uint32_t seq, const struct tool *t)
@@ -173,6 +226,10 @@ static void add_parameters(struct writer *w, uint32_t seq, const struct tool *t)
         if (!key || !json_object_get(properties, key))
             fail(w, gr_fail(GR_E_INVALID, "tools: a required parameter of %s is not in properties",
                             gr_quote(t->name, strlen(t->name))));
+    }
+    if (w->writing->separator) {
+        add_separated(w, seq, t);
+        return;
     }
     json_object_foreach(properties, key, schema)
     {

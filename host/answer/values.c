@@ -1,4 +1,5 @@
 /* Arguments that the model writes in other notations than JSON. */
+#include <stdio.h>
 #include <string.h>
 
 #include "answer/answer.h"
@@ -94,12 +95,13 @@ static bool give_key(struct gr_answer *a, const char *key, size_t n)
 }
 
 bool gr_parameter_give(struct gr_answer *a, const char *key, size_t n_key, const char *value,
-                       size_t n)
+                       size_t n, bool string)
 {
     json_t *schema = json_object_getn(json_object_get(a->types, a->call.name), key, n_key);
     if (!give_key(a, key, n_key))
         return false;
-    return (!is_string_type(schema) && give_value(a, value, n)) || give_string(a, value, n);
+    string = string || is_string_type(schema);
+    return (!string && give_value(a, value, n)) || give_string(a, value, n);
 }
 
 void gr_parameters_end(struct gr_answer *a)
@@ -112,27 +114,74 @@ void gr_parameters_end(struct gr_answer *a)
         give(a, "{}", 2);
     }
     k->has_arguments = true;
+    k->n_parameters = 0;
 }
 
 /* ---- Python ---- */
 
-/* A string between single quotes: the escapes that JSON has not are its own. */
-static bool give_single_quoted(struct gr_answer *a, const char *p, size_t n)
+/* Appends an escape of Python's strings [n], n > 1, as JSON's; returns its length. */
+static size_t add_escape(struct gr_vec *to, const char *p, size_t n, int *rc)
+{
+    if (p[1] == 'x' && n > 3) {
+        *rc = gr_vec_append(to, "\\u00", 4, 1);
+        *rc = *rc ? *rc : gr_vec_append(to, p + 2, 2, 1);
+        return 4;
+    }
+    bool shared = p[1] && strchr("\"\\/bfnrtu", p[1]);
+    if (p[1] != '\'' && !shared) /* it stands for itself, with the backslash */
+        *rc = gr_vec_append(to, "\\\\", 2, 1);
+    else if (shared)
+        *rc = gr_vec_append(to, p, 2, 1);
+    else
+        *rc = gr_vec_append(to, "'", 1, 1);
+    return shared || p[1] == '\'' ? 2 : 1;
+}
+
+/* Appends a string of Python, which begins with its quote, as one of JSON; returns its length. */
+static size_t add_quoted(struct gr_vec *to, const char *p, size_t n, int *rc)
+{
+    size_t i = 1;
+    *rc = gr_vec_append(to, "\"", 1, 1);
+    while (i < n && p[i] != p[0] && !*rc) {
+        char text[8];
+        if (p[i] == '\\' && i + 1 < n) {
+            i += add_escape(to, p + i, n - i, rc);
+            continue;
+        }
+        if ((uint8_t)p[i] < 0x20)
+            snprintf(text, sizeof text, "\\u%04x", (unsigned)p[i]);
+        else
+            snprintf(text, sizeof text, "%s%c", p[i] == '"' ? "\\" : "", p[i]);
+        *rc = gr_vec_append(to, text, strlen(text), 1);
+        i++;
+    }
+    if (i < n && !*rc)
+        *rc = gr_vec_append(to, "\"", 1, 1);
+    return i < n ? i + 1 : n;
+}
+
+static bool is_in_word(char c)
+{
+    return c && !strchr("\"' \n\r\t,:()[]{}", c);
+}
+
+/* Gives a value of Python made of strings, numbers, words, lists and dicts; false: it is none. */
+static bool give_python(struct gr_answer *a, const char *p, size_t n)
 {
     struct gr_vec text = {0};
-    int rc = gr_vec_append(&text, "\"", 1, 1);
-    for (size_t i = 1; i + 1 < n && !rc; i++) {
-        bool escape = p[i] == '\\' && i + 2 < n;
-        if (escape && p[i + 1] == '\'')
-            i++, escape = false;
-        if (p[i] == '"')
-            rc = gr_vec_append(&text, "\\", 1, 1);
-        if (!rc)
-            rc = gr_vec_append(&text, p + i, escape ? 2 : 1, 1);
-        i += escape;
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc;) {
+        size_t length = 1;
+        if (p[i] == '"' || p[i] == '\'') {
+            i += add_quoted(&text, p + i, n - i, &rc);
+            continue;
+        }
+        while (is_in_word(p[i]) && i + length < n && is_in_word(p[i + length]))
+            length++;
+        const char *word = find_word(p + i, length);
+        rc = gr_vec_append(&text, word ? word : p + i, word ? strlen(word) : length, 1);
+        i += length;
     }
-    if (!rc)
-        rc = gr_vec_append(&text, "\"", 1, 1);
     a->rc = a->rc ? a->rc : rc;
     bool fine = !rc && give_value(a, text.data, text.n);
     gr_vec_fini(&text);
@@ -170,8 +219,7 @@ static bool give_named(struct gr_answer *a, const char *p, size_t n)
     trim(&value, &n_value);
     if (!n_key || !n_value || memchr(p, '"', n_key) || !give_key(a, p, n_key))
         return false;
-    bool single = n_value > 1 && value[0] == '\'' && value[n_value - 1] == '\'';
-    return single ? give_single_quoted(a, value, n_value) : give_value(a, value, n_value);
+    return give_value(a, value, n_value) || give_python(a, value, n_value);
 }
 
 bool gr_python_give(struct gr_answer *a, const char *p, size_t n)

@@ -232,6 +232,72 @@ Test(answer, lists_and_names)
 #define B "<\xef\xbd\x9c" /* <｜ */
 #define U "\xe2\x96\x81"  /* ▁ */
 #define E "\xef\xbd\x9c>" /* ｜> */
+#define D                                                                                          \
+    "\xef\xbd\x9c"                                                                                 \
+    "DSML"                                                                                         \
+    "\xef\xbd\x9c" /* ｜DSML｜ */
+
+/* Lists of calls as in Python, with what its strings and words are in JSON. */
+Test(answer, lists_as_in_python)
+{
+    static const struct answer_case cases[] = {
+        {"lfm2", NULL,
+         "I look.<|tool_call_start|>[f(a='it\\'s \"x\"', b=[1, 'y', None], c={'k': True, \"l\": "
+         "-1.5})]<|tool_call_end|>So.",
+         "text(I look.)call0(f,)arguments0({\"a\": \"it's \\\"x\\\"\", \"b\": [1, \"y\", null], "
+         "\"c\": {\"k\": true, \"l\": -1.5}})done0text(So.)"},
+        {"lfm2", NULL, "<|tool_call_start|>[f(), g.h(a=\"]\"),k(b='\\x41\\n\\d')]<|tool_call_end|>",
+         "call0(f,)arguments0({})call1(g.h,)arguments1({\"a\": \"]\"})call2(k,)arguments2({\"b\": "
+         "\"\\u0041\\n\\\\d\"})done0done1done2"},
+        {"lfm2", NULL, "<|tool_call_start|>[f(a='x\ny')]",
+         "call0(f,)arguments0({\"a\": \"x\\u000ay\"})done0"},
+        {"lfm2", NULL, "<|tool_call_start|>[f(1)]<|tool_call_end|>",
+         "text(<|tool_call_start|>[f(1)]<|tool_call_end|>)"},
+        {"lfm2", NULL, "<|tool_call_start|>[f(a=1), 2]",
+         "call0(f,)arguments0({\"a\": 1})withdrawn0text(<|tool_call_start|>[f(a=1), 2])"},
+        {"lfm2", NULL, "<|tool_call_start|>[f(a=[1, 2)]", "text(<|tool_call_start|>[f(a=[1, 2)])"},
+        {"olmo3", NULL, "<think>hm</think><function_calls>f(a=1)\ng(b=False)</function_calls>",
+         "reasoning(hm)call0(f,)arguments0({\"a\": 1})call1(g,)arguments1({\"b\": "
+         "false})done0done1"},
+    };
+    CHECK(cases);
+}
+
+Test(answer, lists_between_marks)
+{
+    static const struct answer_case cases[] = {
+        {"apertus", NULL,
+         "<|inner_prefix|>hm<|inner_suffix|><|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": "
+         "{}}]<|tools_suffix|>",
+         "reasoning(hm)call0(f,)arguments0({\"a\": 1})call1(g,)arguments1({})done0done1"},
+        {"apertus", NULL, "<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>",
+         "text(<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>)"},
+        {"nemotron", NULL,
+         "<think>\nhm\n</think>\n<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": "
+         "\"x\"}}]</TOOLCALL>",
+         "reasoning(hm)call0(f,)arguments0({\"a\": \"x\"})done0"},
+        {"hunyuan", NULL,
+         "<think>\nhm\n</think>\n<answer>\nI look.\n<tool_calls>\n[{\"name\": \"f\", "
+         "\"arguments\": {}}]\n</tool_calls>\n</answer>",
+         "reasoning(hm)text(I look.)call0(f,)arguments0({})done0"},
+        {"hunyuan", NULL, "<think>\n\n</think>\n<answer>\nYes.\n</answer>", "text(Yes.)"},
+        {"jamba", NULL,
+         "<tool_calls>[\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n]</tool_calls>",
+         "call0(f,)arguments0({\"a\": 1})done0"},
+        {"internlm2", NULL,
+         "I look.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {\"a\": "
+         "1}}<|action_end|>",
+         "text(I look.)call0(f,)arguments0({\"a\": 1})done0"},
+        {"deepseek-v3.2", NULL,
+         "why</think>Yes.\n\n<" D "function_calls>\n<" D "invoke name=\"f\">\n<" D
+         "parameter name=\"a\" string=\"true\">12</" D "parameter>\n<" D
+         "parameter name=\"b\" string=\"false\">[1, \"x\"]</" D "parameter>\n</" D "invoke>\n<" D
+         "invoke name=\"g\">\n</" D "invoke>\n</" D "function_calls>",
+         "text(why</think>Yes.)call0(f,)arguments0({\"a\": \"12\", \"b\": [1, \"x\"]})done0"
+         "call1(g,)arguments1({})done1"},
+    };
+    CHECK(cases);
+}
 Test(answer, sections)
 {
     static const struct answer_case cases[] = {
@@ -283,6 +349,14 @@ Test(answer, format_of_a_template)
         {B "tool" U "calls" U "begin" E "```json", "deepseek-r1"},
         {"<|START_ACTION|>", "command-r7b"},
         {"<|tool_calls_section_begin|>", "kimi-k2"},
+        {"<" D "function_calls>", "deepseek-v3.2"},
+        {"List of tools: <|tool_list_start|>[", "lfm2"},
+        {"<|tools_prefix|>", "apertus"},
+        {"<TOOLCALL>", "nemotron"},
+        {"<tool_calls>", "jamba"},
+        {"<answer> <tool_calls>", "hunyuan"},
+        {"<function_calls>", "olmo3"},
+        {"<|action_start|><|plugin|>", "internlm2"},
         {"{% if tools %}", "json"},
         {"{{ messages }}", "plain"},
         {"", "plain"},

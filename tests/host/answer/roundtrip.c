@@ -7,6 +7,10 @@
 #define B "<\xef\xbd\x9c" /* <｜ */
 #define U "\xe2\x96\x81"  /* ▁ */
 #define E "\xef\xbd\x9c>" /* ｜> */
+#define D                                                                                          \
+    "\xef\xbd\x9c"                                                                                 \
+    "DSML"                                                                                         \
+    "\xef\xbd\x9c" /* ｜DSML｜ */
 
 #define THINK "{% if reasoning %}<think>\n{{ reasoning }}\n</think>\n\n{% endif %}{{ text }}"
 static const struct family {
@@ -135,6 +139,47 @@ static const struct family {
      "{{ text }}<|tool_call|>[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": "
      "{{ c.arguments|tojson }}}"
      "{{ '' if loop.last else ', ' }}{% endfor %}]",
+     false, false, true},
+    {"deepseek-v3.2",
+     THINK "<" D "function_calls>\n{% for c in calls %}<" D
+           "invoke name=\"{{ c.name }}\">\n{% for k, v in "
+           "c.arguments|items %}<" D
+           "parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else "
+           "'false' }}\">{{ v if v is string else v|tojson }}</" D "parameter>\n{% endfor %}</" D
+           "invoke>\n{% endfor %}</" D "function_calls>",
+     false, true, false},
+    {"lfm2",
+     "{{ text }}<|tool_call_start|>[{% for c in calls %}{{ c.name }}({% for k, v in "
+     "c.arguments|items %}{{ k }}={{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor %}){{ '' "
+     "if loop.last else ', ' }}{% endfor %}]<|tool_call_end|>",
+     false, false, true},
+    {"olmo3",
+     THINK "<function_calls>{% for c in calls %}{{ c.name }}({% for k, v in "
+           "c.arguments|items %}{{ k }}={{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor "
+           "%}){{ '' if loop.last else '\n' }}{% endfor %}</function_calls>",
+     false, false, false},
+    {"apertus",
+     "{% if reasoning %}<|inner_prefix|>{{ reasoning }}<|inner_suffix|>{% endif %}{{ text "
+     "}}<|tools_prefix|>[{% for c in calls %}{\"{{ c.name }}\": {{ c.arguments|tojson }}}{{ '' if "
+     "loop.last else ', ' }}{% endfor %}]<|tools_suffix|>",
+     false, false, false},
+    {"nemotron",
+     THINK "<TOOLCALL>[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": {{ "
+           "c.arguments|tojson }}}{{ '' if loop.last else ', ' }}{% endfor %}]</TOOLCALL>",
+     false, false, false},
+    {"hunyuan",
+     "{% if reasoning %}<think>\n{{ reasoning }}\n</think>\n<answer>\n{% endif %}{{ text "
+     "}}<tool_calls>[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": {{ "
+     "c.arguments|tojson }}}{{ '' if loop.last else ', ' }}{% endfor %}]</tool_calls>{{ "
+     "'\n</answer>' if reasoning else '' }}",
+     false, false, false},
+    {"jamba",
+     "{{ text }}<tool_calls>[\n{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": "
+     "{{ c.arguments|tojson }}}{{ '' if loop.last else ',\n' }}{% endfor %}\n]</tool_calls>",
+     false, false, true},
+    {"internlm2",
+     "{{ text }}{% for c in calls %}<|action_start|><|plugin|>\n{\"name\": {{ c.name|tojson }}, "
+     "\"parameters\": {{ c.arguments|tojson }}}<|action_end|>{% endfor %}",
      false, false, true},
     {"json",
      "{\"tool_calls\": [{% for c in calls %}{\"id\": {{ c.id|tojson }}, \"type\": \"function\", "
@@ -289,7 +334,7 @@ static void render(const struct family *f, json_t *variables, struct gr_prompt *
 static void make_answer(const struct family *f, struct gr_rng *rng, struct gr_prompt *p,
                         json_t **calls, char **tools)
 {
-    bool python = strstr(f->template, ".call(") != NULL;
+    bool python = strstr(f->template, "{{ k }}={{") != NULL;
     *calls = random_calls(rng, f->tags || python);
     for (size_t i = 1; f->tags && i < json_array_size(*calls);
          i++) { /* one declaration for each name */
@@ -347,7 +392,8 @@ static bool ends_its_tag(const struct family *f, json_t *calls)
         json_object_foreach(json_object_get(call, "arguments"), key, value)
         {
             char *text = json_dumps(value, JSON_ENCODE_ANY);
-            ends = ends || strstr(text, "</parameter>") || strstr(text, "</arg_value>");
+            ends = ends || strstr(text, "</parameter>") || strstr(text, "</arg_value>") ||
+                   strstr(text, "</" D "parameter>");
             free(text);
         }
     }
