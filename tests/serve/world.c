@@ -42,7 +42,7 @@ struct world load_world(const char *path, int32_t n_active, uint32_t n_cell)
 
 void start_world(struct world *w)
 {
-    w->p.session = w->session = open_session(w, w->sp.n_ctx, (uint32_t)w->p.n_seq);
+    w->p.session = w->session = open_session(w, w->sp.n_ctx, (uint32_t)(w->p.n_seq + w->p.spare));
     cr_assert_eq(gr_scheduler_new(&w->scheduler, &w->p), 0);
 }
 

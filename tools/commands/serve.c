@@ -39,6 +39,7 @@ struct serving {
     struct gr_session *session;
     struct gr_embedder_params vectors; /* of the embedder, if there is one */
     struct gr_length length;
+    bool spare; /* of gr_scheduler_params */
     char name[256];
     char no_extend[512];
     pthread_t thread;
@@ -53,7 +54,6 @@ struct host {
     struct gr_keys *keys;
     struct gr_models *models;
     const struct serving *first; /* the model of -m; NULL: none */
-    struct gr_route route[GR_MAX_ROUTE];
 };
 
 /* ---- signals ---- */
@@ -163,6 +163,20 @@ static int check_session(const struct serving *v, const struct gr_session_params
     return gr_run_check_keeps(&r, p);
 }
 
+/* Adds a sequence for parts of texts that are moved, where the cache can move them. */
+static int choose_spare(struct serving *v, struct gr_session_params *p)
+{
+    struct gr_context_limits limits;
+    int status = gr_context_limits(v->server.model, p, &limits);
+    v->spare = !status && limits.can_shift && p->n_seq_max < 256;
+    p->n_seq_max += v->spare;
+    if (!status && !v->spare && v->o->cache_reuse)
+        gr_say_warning("--cache-reuse has no effect: %s",
+                       limits.can_shift ? "with -np 128 no sequence is left for it"
+                                        : "positions in the cache of this model cannot change");
+    return status ? gr_say_status(status) : 0;
+}
+
 /* Chooses the length of a request and the cells of all, and with them the session's parameters. */
 static int choose_params(struct serving *v, struct gr_session_params *p)
 {
@@ -194,7 +208,7 @@ static int choose_params(struct serving *v, struct gr_session_params *p)
     p->n_seq_max = 2 * (uint32_t)s->n_parallel; /* texts that have ended stay for those to come */
     if (p->n_batch < (uint32_t)s->n_parallel)
         p->n_batch = (uint32_t)s->n_parallel; /* a token of each */
-    return 0;
+    return choose_spare(v, p);
 }
 
 static bool computes_vectors(const struct serving *v)
@@ -303,7 +317,8 @@ static int open_scheduler(struct serving *v)
                                     .whole = size.state > 0,
                                     .cache_dir = v->o->cache_dir,
                                     .cache_bytes = (uint64_t)v->o->cache_dir_bytes,
-                                    .cache_least = CACHE_LEAST};
+                                    .cache_least = CACHE_LEAST,
+                                    .spare = v->spare};
     int status = gr_scheduler_new(&s->scheduler, &p);
     return status == GR_E_NOMEM_HOST ? gr_say_no_memory() : status ? gr_status_exit(status) : 0;
 }

@@ -109,7 +109,8 @@ int32_t gr_scheduler_n_done(const struct gr_scheduler *s, const struct gr_text *
  * computed. *seq: the sequence that has it. */
 static int32_t find(const struct gr_scheduler *s, const struct gr_text *t, int32_t *seq)
 {
-    return gr_prefixes_find(&s->prefixes, t->request.owner, t->token, gr_text_may_share(t), seq);
+    return gr_prefixes_find(&s->prefixes, t->request.owner, t->token, gr_text_may_share(t),
+                            t->request.reuse > 0, seq);
 }
 
 /* Returns whether another request is about to compute a good part of this one's prefix. */
@@ -199,8 +200,10 @@ static uint32_t cells_to_restore(const struct gr_scheduler *s, const struct gr_t
 /* Makes a text with a sequence one of those that run. */
 static void start(struct gr_scheduler *s, struct gr_text *t)
 {
-    if (t->n_cached < 0)
+    t->again = t->n_cached >= 0;
+    if (!t->again)
         t->n_cached = gr_scheduler_n_done(s, t);
+    gr_scheduler_plan_reuse(s, t);
     gr_scheduler_take(s, t);
     gr_scheduler_count(s, t, -1, 0);
     s->active[s->n_active++] = t;

@@ -328,6 +328,7 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
                              .n_predict = a->n_predict,
                              .extend_n = a->extend_n,
                              .extend_w = a->extend_w,
+                             .reuse = a->reuse,
                              .special = g->special,
                              .n_probs = a->n_top < 0   ? 0
                                         : a->n_top > 1 ? a->n_top

@@ -128,6 +128,8 @@ static void put_scheduler(FILE *f, const struct gr_scheduler_stats *s)
     put(f, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)s->n_prompt);
     put(f, "prompt_tokens_cached_total", "counter",
         "Tokens of prompts that were in the cache already.", (double)s->n_cached);
+    put(f, "prompt_tokens_moved_total", "counter",
+        "Those of them that were moved from another place (--cache-reuse).", (double)s->n_moved);
     put(f, "generated_tokens_total", "counter", "Tokens that were generated.",
         (double)s->n_generated);
     put(f, "cancelled_total", "counter", "Requests that were cancelled, as by their client.",

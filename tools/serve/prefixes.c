@@ -10,7 +10,7 @@
 
 int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t n_seq, bool whole)
 {
-    *p = (struct gr_prefixes){.session = session, .n_seq = n_seq, .whole = whole};
+    *p = (struct gr_prefixes){.session = session, .n_seq = n_seq, .whole = whole, .spare = -1};
     p->seq = calloc((size_t)n_seq, sizeof *p->seq);
     return p->seq ? 0 : GR_E_NOMEM_HOST;
 }
@@ -34,7 +34,6 @@ void gr_prefixes_close(struct gr_prefixes *p)
     *p = (struct gr_prefixes){0};
 }
 
-/* Returns the number of cells that two sequences share. */
 static int32_t shared(const struct gr_prefix *a, const struct gr_prefix *b)
 {
     int32_t lo = 0, hi = a->n < b->n ? a->n : b->n;
@@ -50,27 +49,32 @@ static int32_t shared(const struct gr_prefix *a, const struct gr_prefix *b)
     return lo;
 }
 
+int32_t gr_prefixes_shared(const struct gr_prefixes *p, int32_t a, int32_t b)
+{
+    return shared(&p->seq[a], &p->seq[b]);
+}
+
 /* Returns the length of the common beginning of token [n] and a sequence, given that of another one
  * (NULL: none): cells that both share are not compared again. */
-static int32_t common(const struct gr_prefix *q, const int32_t *token, int32_t n,
+static int32_t common(const struct gr_prefix *q, const int32_t *token, int32_t n, bool moved,
                       const struct gr_prefix *other, int32_t length)
 {
-    int32_t i = other ? shared(q, other) : 0;
+    int32_t i = other ? shared(q, other) : 0, end = moved ? q->usable : q->plain;
     if (i > length)
         return length;
-    while (i < n && i < q->plain && q->token[i] == token[i])
+    while (i < n && i < end && q->token[i] == token[i])
         i++;
     return i;
 }
 
 int32_t gr_prefixes_find(const struct gr_prefixes *p, uint64_t owner, const int32_t *token,
-                         int32_t n, int32_t *seq)
+                         int32_t n, bool moved, int32_t *seq)
 {
     int32_t best = 0;
     *seq = -1;
     for (int32_t i = 0; i < p->n_seq; i++) {
         const struct gr_prefix *q = &p->seq[i], *other = *seq < 0 ? NULL : &p->seq[*seq];
-        int32_t length = q->n && q->owner == owner ? common(q, token, n, other, best) : 0;
+        int32_t length = q->n && q->owner == owner ? common(q, token, n, moved, other, best) : 0;
         if (p->whole && length < q->n)
             length = 0;
         if (length > best || (length && length == best && other->busy && !q->busy))
@@ -118,7 +122,7 @@ static int32_t oldest(const struct gr_prefixes *p, int32_t except, bool empty)
 void gr_prefixes_drop(struct gr_prefixes *p, int32_t seq)
 {
     gr_kv_seq_rm(p->session, seq, -1, -1);
-    p->seq[seq].n = p->seq[seq].plain = 0;
+    p->seq[seq].n = p->seq[seq].plain = p->seq[seq].usable = 0;
     p->seq[seq].busy = false;
 }
 
@@ -153,7 +157,7 @@ int gr_prefixes_reserve(struct gr_prefixes *p, int32_t seq, int32_t n)
 
 void gr_prefixes_hide(struct gr_prefixes *p, int32_t seq)
 {
-    p->seq[seq].plain = -1;
+    p->seq[seq].plain = p->seq[seq].usable = -1;
 }
 
 void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n)
@@ -163,8 +167,16 @@ void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, i
     for (int32_t i = 0; i < n; i++)
         q->cell[q->n + i] = ++p->last_cell;
     q->plain += q->plain == q->n ? n : 0;
+    q->usable += q->usable == q->n ? n : 0;
     q->n += n;
     q->used = ++p->clock;
+}
+
+/* Notes that tokens from n on are no longer what the text makes them. */
+static void limit(struct gr_prefix *q, int32_t n)
+{
+    q->plain = q->plain < n ? q->plain : n;
+    q->usable = q->usable < n ? q->usable : n;
 }
 
 /* Removes all tokens of a sequence from n on. */
@@ -172,8 +184,10 @@ static int truncate_at(struct gr_prefixes *p, int32_t seq, int32_t n)
 {
     struct gr_prefix *q = &p->seq[seq];
     int rc = n < q->n ? gr_kv_seq_rm(p->session, seq, n, -1) : 0;
-    if (!rc && n < q->n)
-        q->n = n, q->plain = q->plain < n ? q->plain : n;
+    if (!rc && n < q->n) {
+        q->n = n;
+        limit(q, n);
+    }
     return rc;
 }
 
@@ -182,7 +196,7 @@ void gr_prefixes_leave(struct gr_prefixes *p, int32_t seq)
     struct gr_prefix *q = &p->seq[seq];
     q->busy = false;
     q->used = ++p->clock;
-    if (truncate_at(p, seq, q->plain > 0 ? q->plain : 0) || !q->n)
+    if (truncate_at(p, seq, q->usable > 0 ? q->usable : 0) || !q->n)
         gr_prefixes_drop(p, seq);
 }
 
@@ -217,7 +231,31 @@ static int shift(struct gr_prefixes *p, int32_t seq, int32_t lo, int32_t hi, int
     memmove(q->token + lo, q->token + hi, (size_t)n * sizeof *q->token);
     for (int32_t i = lo; i < lo + n; i++)
         q->cell[i] = ++p->last_cell;
-    q->n = lo + n, q->plain = q->plain < lo ? q->plain : lo;
+    q->n = lo + n;
+    limit(q, lo);
+    return 0;
+}
+
+int gr_prefixes_move(struct gr_prefixes *p, int32_t source, int32_t from, int32_t n, int32_t to)
+{
+    struct gr_prefix *q = &p->seq[to];
+    int32_t plain = q->plain;
+    if (p->spare < 0)
+        return GR_E_UNSUPPORTED;
+    int rc = gr_prefixes_reserve(p, to, n);
+    if (!rc)
+        rc = gr_kv_seq_dup(p->session, source, p->spare, from, from + n);
+    while (rc == GR_E_KV_FULL && gr_prefixes_evict(p, source))
+        rc = gr_kv_seq_dup(p->session, source, p->spare, from, from + n);
+    if (!rc)
+        rc = gr_kv_seq_add(p->session, p->spare, from, from + n, q->n - from);
+    if (!rc)
+        rc = gr_kv_seq_cp(p->session, p->spare, to, -1, -1);
+    gr_kv_seq_rm(p->session, p->spare, -1, -1);
+    if (rc)
+        return rc;
+    gr_prefixes_add(p, to, p->seq[source].token + from, n);
+    q->plain = plain;
     return 0;
 }
 
@@ -243,7 +281,8 @@ static bool share(struct gr_prefixes *p, int32_t from, int32_t to, int32_t n)
         return false;
     memcpy(q->token, source->token, (size_t)n * sizeof *q->token);
     memcpy(q->cell, source->cell, (size_t)n * sizeof *q->cell);
-    q->n = n, q->plain = source->plain < n ? source->plain : n;
+    q->n = n, q->plain = source->plain, q->usable = source->usable;
+    limit(q, n);
     q->used = ++p->clock;
     return true;
 }

@@ -18,6 +18,7 @@ struct gr_prefix {
     int32_t n, capacity;
     int32_t
         plain; /* the first ones, which are as their text alone makes them: others may use them */
+    int32_t usable; /* the first ones that texts may use for which moved cells do: plain or more */
     uint64_t owner; /* who may share it */
     uint64_t used;  /* larger: used later */
     bool busy;      /* belongs to a text that goes on */
@@ -31,6 +32,7 @@ struct gr_prefixes {
     bool whole;           /* the cache shares whole sequences only: it has recurrent states */
     struct gr_disk *disk; /* where texts go that are dropped, the caller's; NULL: nowhere */
     int32_t least;        /* tokens of a text that goes there */
+    int32_t spare;        /* an empty sequence of the session beyond n_seq; -1: there is none */
 };
 
 /* n_seq: of the session. Returns a status. */
@@ -38,10 +40,13 @@ int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t 
 /* Saves what there is. */
 void gr_prefixes_close(struct gr_prefixes *p);
 
-/* Returns the length of the longest common beginning of token [n] and a sequence of the owner.
- * *seq: that sequence, -1: none. Its time does not grow with the sequences that share cells. */
+/* Returns the length of the longest common beginning of token [n] and a sequence of the owner;
+ * `moved`: with moved cells. *seq: that sequence, -1: none. Its time does not grow with the
+ * sequences that share cells. */
 int32_t gr_prefixes_find(const struct gr_prefixes *p, uint64_t owner, const int32_t *token,
-                         int32_t n, int32_t *seq);
+                         int32_t n, bool moved, int32_t *seq);
+/* Returns the number of cells that two sequences share. */
+int32_t gr_prefixes_shared(const struct gr_prefixes *p, int32_t a, int32_t b);
 /* Returns the number of cells that hold busy sequences and the first n tokens of `seq` (-1: none):
  * all others can be made free. */
 int32_t gr_prefixes_held(const struct gr_prefixes *p, int32_t seq, int32_t n);
@@ -61,6 +66,11 @@ void gr_prefixes_add(struct gr_prefixes *p, int32_t seq, const int32_t *token, i
 /* Keeps what the sequence holds now in another one, if one is idle, where only whole sequences are
  * shared: texts that begin as this one does can start from here. */
 void gr_prefixes_keep(struct gr_prefixes *p, int32_t seq);
+/* Adds n tokens of a sequence, from position `from` on, to a busy one by copying their cells, whose
+ * keys are turned to their new positions. Idle sequences other than `source` may be dropped for it.
+ * GR_E_UNSUPPORTED, GR_E_KV_FULL, with nothing added: as gr_kv_seq_dup and gr_kv_seq_add, or there
+ * is no spare sequence. */
+int gr_prefixes_move(struct gr_prefixes *p, int32_t source, int32_t from, int32_t n, int32_t to);
 /* Removes tokens [lo, hi) of a busy sequence, and moves those behind up. GR_E_UNSUPPORTED,
  * GR_E_KV_FULL, with nothing changed: as gr_context_shift, gr_kv_seq_rm and gr_kv_seq_dup. *why:
  * the reason. */

@@ -50,7 +50,8 @@ int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request
         request->n_probs < 0 || request->n_probs > GR_MAX_PROBS ||
         (request->extend_n > 1 &&
          (request->extend_w < 1 || request->extend_w % request->extend_n)) ||
-        (request->conversation && (request->prompt_piece || request->extend_n > 1)))
+        (request->conversation && (request->prompt_piece || request->extend_n > 1)) ||
+        request->reuse < 0)
         return GR_E_INVALID;
     int rc = gr_text_new(&t, s->p.model, request);
     if (rc)
@@ -257,6 +258,7 @@ static void add_tokens(struct gr_scheduler *s, struct gr_text *t, int32_t n)
         gr_text_end(t, GR_FINISH_FAILED, rc, gr_status_text(rc));
         return;
     }
+    gr_scheduler_stop_at_reuse(s, t, &n);
     rc = gr_scheduler_extend(s, t, &n);
     if (rc) {
         gr_text_end(t, GR_FINISH_FAILED, rc, gr_failure_text(rc));
@@ -436,6 +438,8 @@ static void run_step(struct gr_scheduler *s)
 {
     struct gr_scheduler_step *step = &s->step;
     int64_t start = gr_serve_now();
+    for (int32_t i = 0; i < s->n_active; i++)
+        gr_scheduler_reuse(s, s->active[i]);
     fill(s, find_cells(s));
     if (!step->n) {
         end_full(s);
@@ -558,6 +562,7 @@ int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params
         rc = gr_disk_open(&s->disk, params->cache_dir, params->cache_bytes, params->session,
                           params->whole);
     s->prefixes.disk = s->disk, s->prefixes.least = params->cache_least;
+    s->prefixes.spare = params->spare ? params->n_seq : -1;
     if (rc)
         gr_scheduler_free(&s);
     *out = s;

@@ -31,6 +31,8 @@ struct gr_scheduler_params {
                               back (disk.h); NULL: none. Needs owners with lasting numbers */
     uint64_t cache_bytes;  /* of its files */
     int32_t cache_least;   /* tokens of such a text */
+    bool spare; /* the session has one more sequence, for gr_request.reuse, which has no effect
+                   without. Not with recurrent states */
 };
 
 /* A token of an answer with its logarithmic probability among all tokens. */
@@ -84,6 +86,10 @@ struct gr_request {
      * so that texts longer than those of the training are read; no cells are shared then. Others
      * than multiples of extend_n, and models that cannot do it, fail. extend_n <= 1: off. */
     int32_t extend_n, extend_w;
+    /* A part of the prompt of so many tokens or more that stands elsewhere in a text of the owner
+     * in the cache is not computed: its cells are copied, and their keys turned to their new
+     * positions. They have seen the text that was before them there, so results differ. 0: off. */
+    int32_t reuse;
     bool special;              /* names of control tokens are part of the text */
     int32_t n_probs;           /* likely tokens listed for each token; 0: no probabilities */
     int32_t priority;          /* larger: first */
@@ -133,6 +139,7 @@ struct gr_scheduler_stats {
         int64_t ns;
     } last;
     int64_t n_prompt, n_cached, n_generated; /* tokens; n_cached were not computed */
+    int64_t n_moved;                         /* of those, by gr_request.reuse */
     int64_t n_request, n_cancelled, n_failed, n_preempted;
     int32_t n_file;                         /* of cache_dir, for this model */
     uint64_t file_bytes;                    /* of all files there */

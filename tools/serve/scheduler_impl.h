@@ -1,5 +1,6 @@
 /* The parts of the scheduler: admission.c has the requests that wait and how they begin,
- * conversations.c those texts that stay, extend.c Self-Extend, scheduler.c the steps and what other
+ * conversations.c those texts that stay, extend.c Self-Extend, reuse.c parts of prompts that stand
+ * elsewhere in the cache, scheduler.c the steps and what other
  * threads call. */
 #ifndef GR_TOOLS_SCHEDULER_IMPL_H
 #define GR_TOOLS_SCHEDULER_IMPL_H
@@ -94,6 +95,14 @@ int gr_scheduler_can_extend(const struct gr_scheduler *s, const struct gr_text *
 /* Merges the windows of a text that are full, if it has Self-Extend, and limits *most to the tokens
  * before the next time. */
 int gr_scheduler_extend(struct gr_scheduler *s, struct gr_text *t, int32_t *most);
+
+/* Looks for parts of a text that has a sequence in other texts of its owner, if it allows that. */
+void gr_scheduler_plan_reuse(struct gr_scheduler *s, struct gr_text *t);
+/* Moves the parts to the text that follow what it has. */
+void gr_scheduler_reuse(struct gr_scheduler *s, struct gr_text *t);
+/* Limits *most to the tokens before the next part. */
+void gr_scheduler_stop_at_reuse(const struct gr_scheduler *s, const struct gr_text *t,
+                                int32_t *most);
 
 uint32_t gr_scheduler_n_free(const struct gr_scheduler *s); /* cells */
 /* Drops texts that have ended until n cells are free; false: they do not suffice. */

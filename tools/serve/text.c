@@ -48,6 +48,7 @@ void gr_text_free(struct gr_text **t)
     gr_stop_free(&(*t)->request.stop);
     gr_detok_free(&(*t)->detok);
     free((*t)->token);
+    free((*t)->chunk);
     free(*t);
     *t = NULL;
 }

@@ -6,6 +6,7 @@
 
 #include "scheduler.h"
 
+struct gr_chunk;
 struct gr_detok;
 struct gr_conversation;
 
@@ -21,6 +22,9 @@ struct gr_text {
     int32_t merged;   /* Self-Extend: first position of the next window */
     int32_t told;     /* token of the prompt whose probability is passed on next; n_prompt: none */
     struct gr_conversation *conversation; /* NULL: none */
+    struct gr_chunk *chunk;               /* [n_chunk] to be moved, the first ones done (reuse.c) */
+    int32_t n_chunk, next_chunk;
+    bool again; /* it was preempted */
     atomic_bool cancelled;
     bool begun, ended;
     enum gr_finish end;
