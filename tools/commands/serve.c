@@ -22,6 +22,7 @@
 #include "tools/serve/keys.h"
 #include "tools/serve/models.h"
 #include "tools/serve/sessions.h"
+#include "tools/serve/slots.h"
 #include "tools/serve/systemd.h"
 
 #define AUTO_SLOTS 4
@@ -351,7 +352,9 @@ static int load(struct serving *v)
     struct gr_server *s = &v->server;
     if (gr_metrics_new(&s->metrics) || gr_sessions_new(&s->sessions))
         return gr_say_no_memory();
-    int rc = gr_open_model(v->o, false, &s->model);
+    int rc = gr_slots_open(&s->slots, v->o->slot_save_path);
+    if (!rc)
+        rc = gr_open_model(v->o, false, &s->model);
     if (rc)
         return rc;
     gr_model_info(s->model, &s->info);
@@ -399,6 +402,7 @@ static void await_model(struct gr_server *server)
     v->runs = false;
     if (server->embedder)
         gr_embedder_wait(server->embedder);
+    gr_slots_end(server->slots);
 }
 
 static void unload(struct gr_server *server)
@@ -409,6 +413,7 @@ static void unload(struct gr_server *server)
     gr_embedder_free(&server->embedder);
     gr_scheduler_free(&server->scheduler);
     gr_sessions_free(&server->sessions);
+    gr_slots_free(&server->slots);
     gr_session_close(&v->session);
     gr_template_free(&server->chat);
     gr_model_close(&server->model);

@@ -332,6 +332,8 @@ void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *
     read_stream(a, f);
     read_extend(a, f, s);
     a->reuse = (int32_t)gr_field_int(f, "n_cache_reuse", s->options->cache_reuse, 0, INT32_MAX);
+    int64_t slot = gr_field_int(f, "id_slot", -1, -1, s->n_parallel - 1);
+    a->slot = slot >= 0 ? (int32_t)slot + 1 : s->n_parallel == 1; /* the only one */
     read_numbers(&a->sampler.p, f, s->n_ctx);
     read_order(&a->sampler.p, f);
     read_breakers(a, f);

@@ -22,7 +22,7 @@ struct gr_ask {
     int32_t n;                  /* texts of each prompt */
     int32_t n_predict;          /* tokens of a text, < 0: up to the context's length */
     int32_t extend_n, extend_w; /* Self-Extend (gr_request); extend_n 1: off */
-    int32_t reuse;              /* gr_request */
+    int32_t reuse, slot;        /* gr_request */
     int32_t n_top;              /* likely tokens listed for each token; -1: no probabilities */
     bool stream, include_usage;
     const char *stop[GR_ASK_STOPS]; /* [n_stop], the request's */

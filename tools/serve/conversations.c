@@ -135,6 +135,12 @@ void gr_scheduler_do_calls(struct gr_scheduler *s, struct gr_scheduler_call *cal
 {
     while (calls) {
         struct gr_scheduler_call *c = calls;
+        if (c->is_slot) {
+            calls = c->next;
+            gr_scheduler_do_slot(s, &c->slot, status);
+            free(c);
+            continue;
+        }
         struct gr_conversation_result r = {.id = c->call.id, .status = status};
         calls = c->next;
         r.message = gr_status_text(status);

@@ -64,7 +64,7 @@ static void write_choice(struct gr_choice *c)
         gr_write_all(w, &c->list[GR_LIST_TOKENS]);
         gr_write(w, "]", 1);
     }
-    gr_writef(w, ",\"id_slot\":-1,\"stop\":%s", c->ended ? "true" : "false");
+    gr_writef(w, ",\"id_slot\":%d,\"stop\":%s", g->ask.slot - 1, c->ended ? "true" : "false");
     if (c->ended)
         gr_writef(w, ",\"tokens_predicted\":%d,\"tokens_evaluated\":%d", c->result.n_generated,
                   c->result.n_prompt);

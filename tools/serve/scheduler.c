@@ -51,7 +51,7 @@ int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request
         (request->extend_n > 1 &&
          (request->extend_w < 1 || request->extend_w % request->extend_n)) ||
         (request->conversation && (request->prompt_piece || request->extend_n > 1)) ||
-        request->reuse < 0)
+        request->reuse < 0 || request->slot < 0)
         return GR_E_INVALID;
     int rc = gr_text_new(&t, s->p.model, request);
     if (rc)
@@ -64,12 +64,13 @@ int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request
     return rc;
 }
 
-int gr_scheduler_call(struct gr_scheduler *s, const struct gr_conversation_call *call)
+/* Queues a copy of a call. */
+static int queue_call(struct gr_scheduler *s, const struct gr_scheduler_call *call)
 {
     struct gr_scheduler_call *c = malloc(sizeof *c);
     if (!c)
         return GR_E_NOMEM_HOST;
-    *c = (struct gr_scheduler_call){.call = *call};
+    *c = *call;
     pthread_mutex_lock(&s->lock);
     int rc = !s->stopping ? 0 : s->status ? s->status : GR_E_CANCELLED;
     if (!rc) {
@@ -81,6 +82,16 @@ int gr_scheduler_call(struct gr_scheduler *s, const struct gr_conversation_call 
     if (rc)
         free(c);
     return rc;
+}
+
+int gr_scheduler_call(struct gr_scheduler *s, const struct gr_conversation_call *call)
+{
+    return queue_call(s, &(struct gr_scheduler_call){.call = *call});
+}
+
+int gr_scheduler_slot(struct gr_scheduler *s, const struct gr_slot_call *call)
+{
+    return queue_call(s, &(struct gr_scheduler_call){.is_slot = true, .slot = *call});
 }
 
 void gr_scheduler_cancel(struct gr_scheduler *s, uint64_t id)
@@ -227,6 +238,7 @@ static void sweep(struct gr_scheduler *s, bool all)
         if (all || t->cancelled)
             gr_text_end(t, GR_FINISH_CANCELLED, 0, NULL);
         if (t->ended) {
+            gr_scheduler_set_slot(s, t);
             if (t->conversation)
                 gr_scheduler_part(t);
             else if (t->end == GR_FINISH_FAILED) /* its cells may be what failed */
@@ -578,6 +590,7 @@ void gr_scheduler_free(struct gr_scheduler **s)
     end_waiting(*s, true, GR_FINISH_CANCELLED, 0, NULL);
     sweep(*s, true);
     gr_scheduler_close_all(*s);
+    gr_scheduler_free_slots(*s);
     gr_prefixes_close(&(*s)->prefixes);
     gr_disk_close(&(*s)->disk);
     pthread_cond_destroy(&(*s)->wake);

@@ -90,11 +90,12 @@ struct gr_request {
      * in the cache is not computed: its cells are copied, and their keys turned to their new
      * positions. They have seen the text that was before them there, so results differ. 0: off. */
     int32_t reuse;
-    bool special;              /* names of control tokens are part of the text */
-    int32_t n_probs;           /* likely tokens listed for each token; 0: no probabilities */
-    int32_t priority;          /* larger: first */
-    uint64_t owner;            /* prefixes are shared within an owner, who has a fair part */
-    uint64_t conversation;     /* whose text the prompt follows; 0: none */
+    bool special;          /* names of control tokens are part of the text */
+    int32_t n_probs;       /* likely tokens listed for each token; 0: no probabilities */
+    int32_t priority;      /* larger: first */
+    uint64_t owner;        /* prefixes are shared within an owner, who has a fair part */
+    uint64_t conversation; /* whose text the prompt follows; 0: none */
+    int32_t slot; /* 0: none; the owner's slot that has the text when it has ended (gr_slot_call) */
     gr_piece_fn *prompt_piece; /* NULL: none; receives each token of the prompt but the first, with
                                   its probability and no text; the whole prompt is computed then */
     gr_piece_fn *piece;
@@ -204,5 +205,39 @@ struct gr_conversation_call {
  * GR_E_NOMEM_HOST, or that of gr_scheduler_submit when it accepts no more; `done` is not called
  * then. */
 int gr_scheduler_call(struct gr_scheduler *s, const struct gr_conversation_call *call);
+
+/* ---- slots: names for texts, which are saved and restored by them ---- */
+
+/* A slot of an owner is the last text that ended with it (gr_request.slot), or was restored to it.
+ * Its cells are part of the cache as those of all other texts, and may have left it. */
+enum gr_slot_op {
+    GR_SLOT_SAVE,    /* gives what the cache has of its text */
+    GR_SLOT_RESTORE, /* puts what was saved into the cache, where requests find it */
+    GR_SLOT_ERASE,   /* removes its text from the cache, unless another one goes on from it */
+};
+
+struct gr_slot_result {
+    int32_t n_token; /* that were saved, restored, erased */
+    void *data;      /* [n] of SAVE: a state of one sequence (gr_state_save); by gr_state_free */
+    size_t n;
+    /* GR_E_INVALID: SAVE: the cache has nothing of a text; RESTORE: a state of another model, with
+     * other parameters, or of another owner; GR_E_KV_FULL: no sequence or cell is left; or that of
+     * gr_state_save or gr_state_load. Nothing has changed then but what was idle in the cache. */
+    int status;
+    const char *message; /* of a status other than 0 */
+};
+typedef void gr_slot_fn(const struct gr_slot_result *result, void *user);
+
+struct gr_slot_call {
+    enum gr_slot_op op;
+    uint64_t owner;
+    int32_t slot;     /* from 1 on */
+    const void *data; /* [n] of RESTORE, until `done` */
+    size_t n;
+    gr_slot_fn *done; /* called once, in the scheduler's thread, between two steps */
+    void *user;
+};
+/* From any thread; as gr_scheduler_call. */
+int gr_scheduler_slot(struct gr_scheduler *s, const struct gr_slot_call *call);
 
 #endif

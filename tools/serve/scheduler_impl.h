@@ -1,6 +1,6 @@
 /* The parts of the scheduler: admission.c has the requests that wait and how they begin,
  * conversations.c those texts that stay, extend.c Self-Extend, reuse.c parts of prompts that stand
- * elsewhere in the cache, scheduler.c the steps and what other
+ * elsewhere in the cache, slot_texts.c the texts of slots, scheduler.c the steps and what other
  * threads call. */
 #ifndef GR_TOOLS_SCHEDULER_IMPL_H
 #define GR_TOOLS_SCHEDULER_IMPL_H
@@ -30,9 +30,20 @@ struct gr_conversation {
     struct gr_conversation *next;
 };
 
+/* The text of a slot. */
+struct gr_slot_text {
+    uint64_t owner;
+    int32_t slot;
+    int32_t *token; /* [n] */
+    int32_t n;
+    struct gr_slot_text *next;
+};
+
 /* A call of another thread. */
 struct gr_scheduler_call {
+    bool is_slot;
     struct gr_conversation_call call;
+    struct gr_slot_call slot; /* if is_slot */
     struct gr_scheduler_call *next;
 };
 
@@ -48,6 +59,7 @@ struct gr_scheduler {
     struct gr_conversation *conversations; /* a list of n_conversation */
     int32_t n_conversation;
     uint64_t last_conversation;
+    struct gr_slot_text *slots;
     bool full; /* the last step found no cells: nothing begins before one has succeeded */
     struct gr_scheduler_step step;
     double plain_ns, token_ns; /* time of a step without prompts; of a token of a prompt */
@@ -89,6 +101,12 @@ void gr_scheduler_join(struct gr_scheduler *s, struct gr_text *t);
 void gr_scheduler_part(struct gr_text *t);
 /* Closes all conversations. */
 void gr_scheduler_close_all(struct gr_scheduler *s);
+
+/* Makes a text that has ended the one of its slot, if it has one. */
+void gr_scheduler_set_slot(struct gr_scheduler *s, const struct gr_text *t);
+/* Carries a call out, or with a status other than 0 refuses it with that. */
+void gr_scheduler_do_slot(struct gr_scheduler *s, const struct gr_slot_call *call, int status);
+void gr_scheduler_free_slots(struct gr_scheduler *s);
 
 /* Returns a status: the model cannot do the text's Self-Extend, or its factors do not fit. */
 int gr_scheduler_can_extend(const struct gr_scheduler *s, const struct gr_text *t);

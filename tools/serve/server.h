@@ -15,6 +15,7 @@ struct gr_options;
 struct gr_metrics;
 struct gr_embedder;
 struct gr_sessions;
+struct gr_slots;
 
 struct gr_models;
 
@@ -44,6 +45,7 @@ struct gr_server {
     struct gr_fit fit; /* memory, as the session was opened */
     struct gr_metrics *metrics;
     struct gr_sessions *sessions;
+    struct gr_slots *slots; /* NULL: they are not saved */
     struct gr_life *life;
 };
 
@@ -79,6 +81,7 @@ gr_handler_fn gr_serve_health, gr_serve_props, gr_serve_tokenizer_info,
 gr_handler_fn gr_serve_models, gr_serve_model_by_id, gr_serve_model_load,
     gr_serve_model_unload;                    /* model_list.c */
 gr_handler_fn gr_serve_slots, gr_serve_cache; /* work.c */
+gr_handler_fn gr_serve_slot;                  /* slots.c */
 gr_handler_fn gr_serve_metrics;               /* metrics.c */
 gr_handler_fn gr_serve_session_open, gr_serve_session, gr_serve_session_close,
     gr_serve_session_fork, gr_serve_session_cut, gr_serve_session_back;        /* sessions.c */
