@@ -315,6 +315,12 @@ GR_API void gr_session_close(struct gr_session **session);
  * memory for the old and the new cache and a copy of what is stored at the same time. Invalidates
  * the last logits; n_batch never grows. */
 GR_API int gr_session_resize(struct gr_session *s, uint32_t n_ctx);
+/* Changes the strength of each adapter (adapter_scale of gr_session_params) for the batches, saved
+ * and restored states from now on; cells keep what they were computed with. Those in use are cheap
+ * to come back to. With a strength that was 0 until now memory may be needed: GR_E_NOMEM_*, with
+ * nothing changed. GR_E_INVALID: a number that is not finite, or in a tap; GR_E_UNSUPPORTED: with
+ * several ranks. */
+GR_API int gr_session_set_adapters(struct gr_session *s, const float scale[GR_MAX_ADAPTER]);
 /* Cells in all, and of one sequence (equal in one pool). */
 GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
 GR_API uint32_t gr_session_n_ctx_seq(const struct gr_session *s);

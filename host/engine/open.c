@@ -78,13 +78,13 @@ static int check_range(const struct gr_session_params *p, const struct gr_sessio
     return 0;
 }
 
-static void fill_scales(const struct gr_model *m, struct gr_session_params *p)
+void gr_session_fill_adapters(const struct gr_model *m, float scale[GR_MAX_ADAPTER])
 {
     for (int32_t i = 0; i < GR_MAX_ADAPTER; i++) {
         if (i >= m->n_lora)
-            p->adapter_scale[i] = 0;
-        else if (isnan(p->adapter_scale[i]))
-            p->adapter_scale[i] = m->lora_file[i].scale;
+            scale[i] = 0;
+        else if (isnan(scale[i]))
+            scale[i] = m->lora_file[i].scale;
     }
 }
 
@@ -136,7 +136,7 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
         return rc;
     p->n_threads = p->n_threads > 0 ? p->n_threads : own_processors(model);
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
-    fill_scales(model, p);
+    gr_session_fill_adapters(model, p->adapter_scale);
     return check_dense(&model->hp, p);
 }
 

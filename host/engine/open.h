@@ -19,6 +19,9 @@ int gr_session_finish(struct gr_session *s);
  * updated by their owners. */
 int gr_session_exchange(struct gr_session *a, struct gr_session *b);
 
+/* Replaces NAN by the adapters' own strengths, and those of no adapter by 0. */
+void gr_session_fill_adapters(const struct gr_model *m, float scale[GR_MAX_ADAPTER]);
+
 /* Returns which RoPE frequency divisors are in use: "none", "the model's", or LongRoPE's "short" or
  * "long". */
 const char *gr_rope_factors_name(const struct gr_session *s);

@@ -140,6 +140,7 @@ static int make_plan(struct gr_session *s, struct gr_cached_plan *c, enum gr_pla
                      const struct gr_step_shape *shape)
 {
     struct gr_cached_plan new = {.kind = kind};
+    memcpy(new.adapter_scale, s->params.adapter_scale, sizeof new.adapter_scale);
     int64_t bytes = gr_step_layout(shape).bytes;
     int rc = grow_step(s, (uint64_t)bytes);
     if (!rc)
@@ -163,7 +164,8 @@ int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_st
     int rc = gr_session_uploaded(s, -1); /* the step block is filled next */
     for (int i = 0; i < GR_N_PLAN && !rc; i++) {
         struct gr_cached_plan *c = &s->plans.plan[i];
-        if (c->exec && c->kind == kind && memcmp(&c->plan.shape, shape, sizeof *shape) == 0) {
+        if (c->exec && c->kind == kind && memcmp(&c->plan.shape, shape, sizeof *shape) == 0 &&
+            memcmp(c->adapter_scale, s->params.adapter_scale, sizeof c->adapter_scale) == 0) {
             c->used = ++s->plans.n_use;
             return *out = c, 0;
         }

@@ -335,6 +335,45 @@ Test(lora, states_belong_to_their_adapters)
     discard(&x);
 }
 
+/* Strengths that change in a session, there and back: logits are those of a session that has them
+ * from the beginning, to the bit. */
+Test(lora, strengths_change_in_a_session)
+{
+    static struct both x;
+    static const float set[][N_ADAPTER] = {{1, 0}, {0, 0}, {0.5f, -1}, {1, 0}, {0, 2}, {0.5f, -1}};
+    const int32_t id[] = {3, 1, 4, 1, 5};
+    struct gr_batch b = {.n_tok = 5, .token = id};
+    struct gr_session_params p = gr_session_params_default();
+    float scale[GR_MAX_ADAPTER] = {0};
+    p.n_ctx = 256, p.n_threads = 1;
+    prepare(&x, arch_of("llama"), false);
+    struct gr_model *m =
+        open_with(x.path, x.adapter, N_ADAPTER, way("none", 0, 0, GR_SPLIT_MODE_LAYER));
+    memset(p.adapter_scale, 0, sizeof p.adapter_scale);
+    struct gr_session *s = tiny_session(m, &p), *fresh;
+    for (size_t i = 0; i < GR_COUNT(set); i++) {
+        memcpy(scale, set[i], sizeof set[i]);
+        cr_assert_eq(gr_session_set_adapters(s, scale), 0, "%s", gr_error());
+        gr_kv_clear(s);
+        memcpy(p.adapter_scale, scale, sizeof scale);
+        fresh = tiny_session(m, &p);
+        for (int k = 0; k < 2; k++) {
+            cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+            cr_assert_eq(gr_decode(fresh, &b), 0);
+            cr_expect_arr_eq(gr_logits(s, -1), gr_logits(fresh, -1), N_VOCAB * sizeof(float), "%zu",
+                             i);
+        }
+        gr_session_close(&fresh);
+    }
+    scale[1] = INFINITY;
+    cr_expect_eq(gr_session_set_adapters(s, scale), GR_E_INVALID);
+    scale[1] = -1;
+    cr_expect_eq(gr_session_set_adapters(s, scale), 0);
+    gr_session_close(&s);
+    gr_model_close(&m);
+    discard(&x);
+}
+
 /* ---- files that are refused ---- */
 
 static void no_type(struct gr_gguf_writer *w)

@@ -29,7 +29,7 @@ static struct answer call(const struct world *w, enum gr_slot_op op, uint64_t ow
                           const void *data, size_t n)
 {
     struct answer a = {.r.status = -1};
-    struct gr_slot_call c = {op, owner, slot, data, n, on_done, &a};
+    struct gr_slot_call c = {op, owner, slot, data, n, NULL, on_done, &a};
     cr_assert_eq(gr_scheduler_slot(w->scheduler, &c), 0);
     gr_scheduler_step(w->scheduler);
     cr_assert_neq(a.r.status, -1);

@@ -23,6 +23,7 @@
 #include "tools/serve/models.h"
 #include "tools/serve/sessions.h"
 #include "tools/serve/slots.h"
+#include "tools/serve/strengths.h"
 #include "tools/serve/systemd.h"
 
 #define AUTO_SLOTS 4
@@ -306,6 +307,9 @@ static int open_scheduler(struct serving *v)
         rc = open_session(v, &size);
     if (rc)
         return rc;
+    int status = gr_strengths_fix(s->strengths, v->session);
+    if (status)
+        return gr_say_status(status);
     struct gr_scheduler_params p = {.model = s->model,
                                     .session = v->session,
                                     .n_seq = 2 * s->n_parallel,
@@ -319,8 +323,9 @@ static int open_scheduler(struct serving *v)
                                     .cache_dir = v->o->cache_dir,
                                     .cache_bytes = (uint64_t)v->o->cache_dir_bytes,
                                     .cache_least = CACHE_LEAST,
+                                    .n_adapter = gr_strengths_n(s->strengths),
                                     .spare = v->spare};
-    int status = gr_scheduler_new(&s->scheduler, &p);
+    status = gr_scheduler_new(&s->scheduler, &p);
     return status == GR_E_NOMEM_HOST ? gr_say_no_memory() : status ? gr_status_exit(status) : 0;
 }
 
@@ -352,7 +357,9 @@ static int load(struct serving *v)
     struct gr_server *s = &v->server;
     if (gr_metrics_new(&s->metrics) || gr_sessions_new(&s->sessions))
         return gr_say_no_memory();
-    int rc = gr_slots_open(&s->slots, v->o->slot_save_path);
+    int rc = gr_strengths_open(&s->strengths, v->o);
+    if (!rc)
+        rc = gr_slots_open(&s->slots, v->o->slot_save_path);
     if (!rc)
         rc = gr_open_model(v->o, false, &s->model);
     if (rc)
@@ -414,6 +421,7 @@ static void unload(struct gr_server *server)
     gr_scheduler_free(&server->scheduler);
     gr_sessions_free(&server->sessions);
     gr_slots_free(&server->slots);
+    gr_strengths_free(&server->strengths);
     gr_session_close(&v->session);
     gr_template_free(&server->chat);
     gr_model_close(&server->model);

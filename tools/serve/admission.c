@@ -109,7 +109,7 @@ int32_t gr_scheduler_n_done(const struct gr_scheduler *s, const struct gr_text *
  * computed. *seq: the sequence that has it. */
 static int32_t find(const struct gr_scheduler *s, const struct gr_text *t, int32_t *seq)
 {
-    return gr_prefixes_find(&s->prefixes, t->request.owner, t->token, gr_text_may_share(t),
+    return gr_prefixes_find(&s->prefixes, t->key.id, t->token, gr_text_may_share(t),
                             t->request.reuse > 0, seq);
 }
 
@@ -123,7 +123,7 @@ static bool follows(const struct gr_scheduler *s, const struct gr_text *t)
         return false;
     for (int32_t i = 0; i < s->n_active; i++) {
         const struct gr_text *a = s->active[i];
-        if (a->request.owner == t->request.owner && a->request.extend_n <= 1 && n < a->n_prompt &&
+        if (a->key.id == t->key.id && a->request.extend_n <= 1 && n < a->n_prompt &&
             gr_scheduler_n_done(s, a) <= n && a->token[n] == t->token[n] &&
             !memcmp(a->token, t->token, (size_t)n * sizeof *t->token))
             return true;
@@ -190,7 +190,7 @@ static uint32_t cells_to_restore(const struct gr_scheduler *s, const struct gr_t
 {
     int32_t file, may = gr_text_may_share(t), least = length + WORTH_RESTORING;
     if (!s->disk || may < least || !fits(s, cells_wanted(s, t->n), -1, 0) ||
-        gr_disk_find(s->disk, t->request.owner, t->token, may, &file) < least)
+        gr_disk_find(s->disk, t->key.id, t->token, may, &file) < least)
         return 0;
     int32_t n = gr_disk_length(s->disk, file);
     uint32_t wanted = cells_wanted(s, n > t->n ? n : t->n);
@@ -207,6 +207,7 @@ static void start(struct gr_scheduler *s, struct gr_text *t)
     gr_scheduler_take(s, t);
     gr_scheduler_count(s, t, -1, 0);
     s->active[s->n_active++] = t;
+    gr_scheduler_join_turn(s, t);
     t->n_past = gr_scheduler_n_done(s, t), t->merged = 0;
     int rc = gr_scheduler_can_extend(s, t);
     if (!rc)
@@ -226,6 +227,7 @@ static bool go_on(struct gr_scheduler *s, struct gr_text *t)
         return false;
     gr_scheduler_make_room(s, wanted);
     t->seq = seq;
+    gr_prefixes_set_key(&s->prefixes, seq, &t->key);
     start(s, t);
     return true;
 }
@@ -242,7 +244,7 @@ static bool begin(struct gr_scheduler *s, struct gr_text *t)
         wanted = restored, from = -1, length = 0;
     else if (!fits(s, wanted, from, length))
         return false;
-    t->seq = gr_prefixes_take(&s->prefixes, t->request.owner, from, length);
+    t->seq = gr_prefixes_take(&s->prefixes, &t->key, from, length);
     if (t->seq < 0)
         return false;
     if (t->request.extend_n > 1)

@@ -141,7 +141,7 @@ const char *gr_json_too_much(const char *p, size_t n, size_t *n_value)
     return NULL;
 }
 
-json_t *gr_read_object(struct gr_exchange *x)
+static json_t *read_as(struct gr_exchange *x, bool list)
 {
     json_error_t e;
     size_t n, n_value = 0;
@@ -154,14 +154,25 @@ json_t *gr_read_object(struct gr_exchange *x)
     if (why)
         gr_refuse(x, 400, NULL, "%s", why);
     else if (!body && !n)
-        gr_refuse(x, 400, NULL, "the request has no body, and a JSON object is expected");
+        gr_refuse(x, 400, NULL, "the request has no body, and a JSON %s is expected",
+                  list ? "list" : "object");
     else if (!body)
         gr_refuse(x, 400, NULL, "the body is no JSON: line %d, column %d: %s", e.line, e.column,
                   e.text);
-    if (body && !json_is_object(body)) {
-        gr_refuse(x, 400, NULL, "the body is JSON, but no object");
+    if (body && !(list ? json_is_array(body) : json_is_object(body))) {
+        gr_refuse(x, 400, NULL, "the body is JSON, but no %s", list ? "list" : "object");
         json_decref(body);
         return NULL;
     }
     return body;
+}
+
+json_t *gr_read_object(struct gr_exchange *x)
+{
+    return read_as(x, false);
+}
+
+json_t *gr_read_list(struct gr_exchange *x)
+{
+    return read_as(x, true);
 }

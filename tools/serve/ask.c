@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gpurun.h"
+#include "strengths.h"
 #include "tools/cli/flags.h"
 
 static void no_memory(struct gr_fields *f)
@@ -333,6 +334,7 @@ void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *
     read_extend(a, f, s);
     a->reuse = (int32_t)gr_field_int(f, "n_cache_reuse", s->options->cache_reuse, 0, INT32_MAX);
     int64_t slot = gr_field_int(f, "id_slot", -1, -1, s->n_parallel - 1);
+    gr_strengths_read(s->strengths, f, a->adapters);
     a->slot = slot >= 0 ? (int32_t)slot + 1 : s->n_parallel == 1; /* the only one */
     read_numbers(&a->sampler.p, f, s->n_ctx);
     read_order(&a->sampler.p, f);

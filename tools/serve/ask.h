@@ -19,11 +19,12 @@
 struct gr_ask {
     struct gr_sampler_choice sampler; /* complete but for the seed of each text */
     uint64_t seed;
-    int32_t n;                  /* texts of each prompt */
-    int32_t n_predict;          /* tokens of a text, < 0: up to the context's length */
-    int32_t extend_n, extend_w; /* Self-Extend (gr_request); extend_n 1: off */
-    int32_t reuse, slot;        /* gr_request */
-    int32_t n_top;              /* likely tokens listed for each token; -1: no probabilities */
+    int32_t n;                      /* texts of each prompt */
+    int32_t n_predict;              /* tokens of a text, < 0: up to the context's length */
+    int32_t extend_n, extend_w;     /* Self-Extend (gr_request); extend_n 1: off */
+    int32_t reuse, slot;            /* gr_request */
+    float adapters[GR_MAX_ADAPTER]; /* strengths */
+    int32_t n_top;                  /* likely tokens listed for each token; -1: no probabilities */
     bool stream, include_usage;
     const char *stop[GR_ASK_STOPS]; /* [n_stop], the request's */
     size_t stop_bytes[GR_ASK_STOPS];

@@ -78,9 +78,11 @@ static int fork_of(struct gr_scheduler *s, struct gr_conversation *c, struct gr_
     struct gr_prefixes *p = &s->prefixes;
     int rc = open_new(s, c->owner, c, out, why);
     int32_t n = c->seq < 0 ? 0 : p->seq[c->seq].n;
+    if (!rc)
+        (*out)->key = c->key;
     if (rc || !n)
         return rc;
-    (*out)->seq = gr_prefixes_take(p, c->owner, c->seq, n);
+    (*out)->seq = gr_prefixes_take(p, &c->key, c->seq, n);
     if ((*out)->seq >= 0 && p->seq[(*out)->seq].n == n)
         return 0;
     *why = (*out)->seq < 0 ? "no sequence is left" : gr_failure_text(GR_E_UNSUPPORTED);
@@ -165,10 +167,14 @@ void gr_scheduler_join(struct gr_scheduler *s, struct gr_text *t)
     } else if (t->n > s->p.n_ctx - c->n) {
         gr_text_end(t, GR_FINISH_FAILED, GR_E_TOO_LARGE,
                     "the prompt does not fit the context behind the conversation's text");
+    } else if (c->n && c->key.id != t->key.id) {
+        gr_text_end(t, GR_FINISH_FAILED, GR_E_INVALID,
+                    "the conversation's text was computed with other adapters");
     } else if (gr_text_follow(t, c->token, c->n)) {
         gr_text_end(t, GR_FINISH_FAILED, GR_E_NOMEM_HOST, gr_status_text(GR_E_NOMEM_HOST));
     } else {
         c->busy = true;
+        c->key = t->key;
         t->conversation = c;
     }
 }

@@ -330,6 +330,7 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
                              .extend_w = a->extend_w,
                              .reuse = a->reuse,
                              .slot = a->slot,
+                             .adapters = a->adapters,
                              .special = g->special,
                              .n_probs = a->n_top < 0   ? 0
                                         : a->n_top > 1 ? a->n_top

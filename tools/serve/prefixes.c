@@ -15,11 +15,22 @@ int gr_prefixes_open(struct gr_prefixes *p, struct gr_session *session, int32_t 
     return p->seq ? 0 : GR_E_NOMEM_HOST;
 }
 
+void gr_prefixes_set_key(struct gr_prefixes *p, int32_t seq, const struct gr_prefix_key *key)
+{
+    p->seq[seq].owner = key->id;
+    memcpy(p->seq[seq].adapter, key->adapter, sizeof key->adapter);
+}
+
+int gr_prefixes_set_adapters(const struct gr_prefixes *p, int32_t seq)
+{
+    return p->adapters ? gr_session_set_adapters(p->session, p->seq[seq].adapter) : 0;
+}
+
 /* Saves a text that is about to be dropped. */
 static void save(struct gr_prefixes *p, int32_t seq)
 {
     const struct gr_prefix *q = &p->seq[seq];
-    if (p->disk && q->n >= p->least && q->plain == q->n)
+    if (p->disk && q->n >= p->least && q->plain == q->n && !gr_prefixes_set_adapters(p, seq))
         gr_disk_save(p->disk, seq, q->owner, q->token, q->n);
 }
 
@@ -287,7 +298,8 @@ static bool share(struct gr_prefixes *p, int32_t from, int32_t to, int32_t n)
     return true;
 }
 
-int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, int32_t from, int32_t n)
+int32_t gr_prefixes_take(struct gr_prefixes *p, const struct gr_prefix_key *key, int32_t from,
+                         int32_t n)
 {
     int32_t to = -1;
     bool idle = from >= 0 && !p->seq[from].busy;
@@ -306,7 +318,7 @@ int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, int32_t from, in
     if (from >= 0 && !share(p, from, to, n))
         gr_prefixes_drop(p, to);
     p->seq[to].busy = true;
-    p->seq[to].owner = owner;
+    gr_prefixes_set_key(p, to, key);
     p->seq[to].used = ++p->clock;
     return to;
 }
@@ -320,13 +332,15 @@ void gr_prefixes_keep(struct gr_prefixes *p, int32_t seq)
     if (!share(p, seq, to, p->seq[seq].n))
         gr_prefixes_drop(p, to);
     p->seq[to].owner = p->seq[seq].owner;
+    memcpy(p->seq[to].adapter, p->seq[seq].adapter, sizeof p->seq[to].adapter);
 }
 
 void gr_prefixes_restore(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n)
 {
     int32_t file, length = gr_disk_find(p->disk, p->seq[seq].owner, token, n, &file);
     int32_t all = length ? gr_disk_length(p->disk, file) : 0;
-    if (!length || gr_prefixes_reserve(p, seq, length) || gr_disk_load(p->disk, file, seq))
+    if (!length || gr_prefixes_reserve(p, seq, length) || gr_prefixes_set_adapters(p, seq) ||
+        gr_disk_load(p->disk, file, seq))
         return;
     if (length < all && gr_kv_seq_rm(p->session, seq, length, -1))
         gr_kv_seq_rm(p->session, seq, -1, -1);

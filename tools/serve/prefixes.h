@@ -7,8 +7,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gpurun.h"
+
 struct gr_session;
 struct gr_disk;
+
+/* Whose a text is, and with which adapters it is computed: texts that may share cells have the same
+ * id. */
+struct gr_prefix_key {
+    uint64_t id;
+    float adapter[GR_MAX_ADAPTER]; /* strengths */
+};
 
 /* A sequence: token [n] at positions 0 to n - 1. Cells of a sequence are shared from its beginning
  * on, so that those of two sequences are the same up to some token and differ from there on. */
@@ -19,9 +28,10 @@ struct gr_prefix {
     int32_t
         plain; /* the first ones, which are as their text alone makes them: others may use them */
     int32_t usable; /* the first ones that texts may use for which moved cells do: plain or more */
-    uint64_t owner; /* who may share it */
-    uint64_t used;  /* larger: used later */
-    bool busy;      /* belongs to a text that goes on */
+    uint64_t owner; /* who may share it: the id of its key */
+    float adapter[GR_MAX_ADAPTER];
+    uint64_t used; /* larger: used later */
+    bool busy;     /* belongs to a text that goes on */
 };
 
 struct gr_prefixes {
@@ -32,6 +42,7 @@ struct gr_prefixes {
     bool whole;           /* the cache shares whole sequences only: it has recurrent states */
     struct gr_disk *disk; /* where texts go that are dropped, the caller's; NULL: nowhere */
     int32_t least;        /* tokens of a text that goes there */
+    bool adapters;        /* they differ by text: those of the session are set for its states */
     int32_t spare;        /* an empty sequence of the session beyond n_seq; -1: there is none */
 };
 
@@ -50,10 +61,16 @@ int32_t gr_prefixes_shared(const struct gr_prefixes *p, int32_t a, int32_t b);
 /* Returns the number of cells that hold busy sequences and the first n tokens of `seq` (-1: none):
  * all others can be made free. */
 int32_t gr_prefixes_held(const struct gr_prefixes *p, int32_t seq, int32_t n);
-/* Gives a text of the owner a sequence with the first n tokens of `from` (-1: none), or empty where
+/* Gives a text of the key a sequence with the first n tokens of `from` (-1: none), or empty where
  * the cache cannot share them; the sequence used longest ago is dropped when none is empty. Returns
  * its id, -1: all are busy. */
-int32_t gr_prefixes_take(struct gr_prefixes *p, uint64_t owner, int32_t from, int32_t n);
+int32_t gr_prefixes_take(struct gr_prefixes *p, const struct gr_prefix_key *key, int32_t from,
+                         int32_t n);
+/* Sets the key of a sequence that is empty or has it. */
+void gr_prefixes_set_key(struct gr_prefixes *p, int32_t seq, const struct gr_prefix_key *key);
+/* Sets the session's adapters to those of a sequence, whose state is about to be saved or restored.
+ * Returns a status. */
+int gr_prefixes_set_adapters(const struct gr_prefixes *p, int32_t seq);
 /* Keeps an empty busy sequence from being shared: its positions will not be those of its tokens. */
 void gr_prefixes_hide(struct gr_prefixes *p, int32_t seq);
 /* Restores as much of token [n] as the disk has, into an empty busy sequence that as many cells

@@ -13,9 +13,8 @@ void gr_scheduler_plan_reuse(struct gr_scheduler *s, struct gr_text *t)
     t->chunk = NULL;
     t->n_chunk = t->next_chunk = 0;
     if (least > 0)
-        t->n_chunk =
-            gr_chunks_find(&s->prefixes, t->request.owner, t->token, gr_scheduler_n_done(s, t),
-                           gr_text_may_share(t), least, &t->chunk);
+        t->n_chunk = gr_chunks_find(&s->prefixes, t->key.id, t->token, gr_scheduler_n_done(s, t),
+                                    gr_text_may_share(t), least, &t->chunk);
 }
 
 /* Returns whether a chunk of a text is still where it was found. */
@@ -23,7 +22,7 @@ static bool is_there(const struct gr_scheduler *s, const struct gr_text *t,
                      const struct gr_chunk *c)
 {
     const struct gr_prefix *q = &s->prefixes.seq[c->seq];
-    return q->owner == t->request.owner && c->from + c->n <= q->usable &&
+    return q->owner == t->key.id && c->from + c->n <= q->usable &&
            !memcmp(q->token + c->from, t->token + c->at, (size_t)c->n * sizeof *t->token);
 }
 

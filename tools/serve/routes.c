@@ -17,6 +17,8 @@ size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]
         {false, {"GET", "/version", gr_serve_version, GR_ROUTE_SERVER}},
         {!o->props, {"GET", "/props", gr_serve_props, GR_ROUTE_MODEL}},
         {!o->slots, {"GET", "/slots", gr_serve_slots, GR_ROUTE_MODEL}},
+        {false, {"GET", "/lora-adapters", gr_serve_adapters, GR_ROUTE_MODEL}},
+        {false, {"POST", "/lora-adapters", gr_serve_set_adapters, GR_ROUTE_MODEL}},
         {false, {"POST", "/slots/*", gr_serve_slot, GR_ROUTE_MODEL}},
         {!o->slots, {"GET", "/cache", gr_serve_cache, GR_ROUTE_MODEL}},
         {!o->webui, {"GET", "/", gr_page, GR_ROUTE_OPEN}},

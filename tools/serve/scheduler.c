@@ -56,6 +56,8 @@ int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request
     int rc = gr_text_new(&t, s->p.model, request);
     if (rc)
         return rc;
+    t->key = gr_scheduler_key(s, request->owner, request->adapters);
+    t->request.adapters = NULL;
     rc = queue(s, t, id);
     if (rc) {
         t->request = (struct gr_request){0}; /* its objects stay the caller's */
@@ -317,7 +319,7 @@ static void fill(struct gr_scheduler *s, int32_t n_cell)
     struct gr_scheduler_step *step = &s->step;
     step->n = step->n_row = 0;
     for (int32_t i = 0; i < s->n_active && step->n < n_cell; i++) {
-        if (n_pending(s, s->active[i]) == 1)
+        if (gr_scheduler_has_turn(s, s->active[i]) && n_pending(s, s->active[i]) == 1)
             add_tokens(s, s->active[i], 1);
     }
     int32_t n_plain = step->n, budget = prompt_budget(s);
@@ -326,7 +328,7 @@ static void fill(struct gr_scheduler *s, int32_t n_cell)
         int32_t n = n_pending(s, s->active[i]), left = n_plain + budget - step->n;
         if (gr_text_tells_prompt(s->active[i]) && left > n_plain + PROMPT_ROWS - step->n_row)
             left = n_plain + PROMPT_ROWS - step->n_row;
-        if (n > 1 && left > 0)
+        if (n > 1 && left > 0 && gr_scheduler_has_turn(s, s->active[i]))
             add_tokens(s, s->active[i], n < left ? n : left);
     }
     step->n_prompt = step->n - n_plain;
@@ -339,12 +341,14 @@ static int32_t find_cells(struct gr_scheduler *s)
 {
     for (;;) {
         int64_t all = 0;
-        uint32_t least = 0;
+        uint32_t least = 0, n = 0;
         for (int32_t i = 0; i < s->n_active; i++) {
-            all += n_pending(s, s->active[i]);
-            least += n_pending(s, s->active[i]) == 1;
+            int32_t left = gr_scheduler_has_turn(s, s->active[i]) ? n_pending(s, s->active[i]) : 0;
+            all += left;
+            least += left == 1;
+            n += left > 0;
         }
-        least += least < (uint32_t)s->n_active;
+        least += least < n;
         uint32_t most = all < s->p.n_step ? (uint32_t)all : (uint32_t)s->p.n_step;
         if (gr_scheduler_make_room(s, most))
             return (int32_t)most;
@@ -450,10 +454,15 @@ static void run_step(struct gr_scheduler *s)
 {
     struct gr_scheduler_step *step = &s->step;
     int64_t start = gr_serve_now();
-    for (int32_t i = 0; i < s->n_active; i++)
-        gr_scheduler_reuse(s, s->active[i]);
-    fill(s, find_cells(s));
-    if (!step->n) {
+    int rc = gr_scheduler_take_turn(s);
+    for (int32_t i = 0; i < s->n_active && !rc; i++) {
+        if (gr_scheduler_has_turn(s, s->active[i]))
+            gr_scheduler_reuse(s, s->active[i]);
+    }
+    step->n = 0;
+    if (!rc)
+        fill(s, find_cells(s));
+    if (!rc && !step->n) {
         end_full(s);
         return;
     }
@@ -462,7 +471,10 @@ static void run_step(struct gr_scheduler *s)
                              .pos = step->pos,
                              .seq = step->seq,
                              .logits = step->logits};
-    int rc = gr_decode(s->p.session, &batch);
+    if (!rc && s->p.n_adapter) /* what was dropped for cells may have changed them */
+        rc = gr_session_set_adapters(s->p.session, s->turn);
+    if (!rc)
+        rc = gr_decode(s->p.session, &batch);
     if (rc) {
         fail(s, rc);
         return;
@@ -568,12 +580,15 @@ int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params
     int rc = gr_prefixes_open(&s->prefixes, params->session, params->n_seq, params->whole);
     if (!rc && !allocate(s))
         rc = GR_E_NOMEM_HOST;
+    if (!rc && params->n_adapter)
+        rc = gr_scheduler_open_adapters(s);
     if (rc)
         (void)gr_say_status(rc);
     else if (params->cache_dir)
         rc = gr_disk_open(&s->disk, params->cache_dir, params->cache_bytes, params->session,
                           params->whole);
     s->prefixes.disk = s->disk, s->prefixes.least = params->cache_least;
+    s->prefixes.adapters = params->n_adapter > 0;
     s->prefixes.spare = params->spare ? params->n_seq : -1;
     if (rc)
         gr_scheduler_free(&s);

@@ -31,6 +31,8 @@ struct gr_scheduler_params {
                               back (disk.h); NULL: none. Needs owners with lasting numbers */
     uint64_t cache_bytes;  /* of its files */
     int32_t cache_least;   /* tokens of such a text */
+    int32_t n_adapter; /* of the model, whose strengths requests choose; 0: they are those of the
+                          session */
     bool spare; /* the session has one more sequence, for gr_request.reuse, which has no effect
                    without. Not with recurrent states */
 };
@@ -95,6 +97,8 @@ struct gr_request {
     int32_t priority;      /* larger: first */
     uint64_t owner;        /* prefixes are shared within an owner, who has a fair part */
     uint64_t conversation; /* whose text the prompt follows; 0: none */
+    const float *adapters; /* [GR_MAX_ADAPTER] strengths, with n_adapter; NULL: all are 0. Steps
+                              have texts of the same strengths, in turn; others share no cells */
     int32_t slot; /* 0: none; the owner's slot that has the text when it has ended (gr_slot_call) */
     gr_piece_fn *prompt_piece; /* NULL: none; receives each token of the prompt but the first, with
                                   its probability and no text; the whole prompt is computed then */
@@ -234,7 +238,8 @@ struct gr_slot_call {
     int32_t slot;     /* from 1 on */
     const void *data; /* [n] of RESTORE, until `done` */
     size_t n;
-    gr_slot_fn *done; /* called once, in the scheduler's thread, between two steps */
+    const float *adapters; /* of RESTORE, likewise; as in gr_request */
+    gr_slot_fn *done;      /* called once, in the scheduler's thread, between two steps */
     void *user;
 };
 /* From any thread; as gr_scheduler_call. */

@@ -1,6 +1,7 @@
 /* The parts of the scheduler: admission.c has the requests that wait and how they begin,
  * conversations.c those texts that stay, extend.c Self-Extend, reuse.c parts of prompts that stand
- * elsewhere in the cache, slot_texts.c the texts of slots, scheduler.c the steps and what other
+ * elsewhere in the cache, slot_texts.c the texts of slots, turns.c
+ * adapters, scheduler.c the steps and what other
  * threads call. */
 #ifndef GR_TOOLS_SCHEDULER_IMPL_H
 #define GR_TOOLS_SCHEDULER_IMPL_H
@@ -25,8 +26,9 @@ struct gr_conversation {
     uint64_t id, owner;
     int32_t *token; /* [n] its text, of which the cells may lack the end */
     int32_t n;
-    int32_t seq; /* -1: has not had one */
-    bool busy;   /* has a request */
+    struct gr_prefix_key key; /* of its text, if it has any */
+    int32_t seq;              /* -1: has not had one */
+    bool busy;                /* has a request */
     struct gr_conversation *next;
 };
 
@@ -34,6 +36,7 @@ struct gr_conversation {
 struct gr_slot_text {
     uint64_t owner;
     int32_t slot;
+    struct gr_prefix_key key;
     int32_t *token; /* [n] */
     int32_t n;
     struct gr_slot_text *next;
@@ -60,6 +63,9 @@ struct gr_scheduler {
     int32_t n_conversation;
     uint64_t last_conversation;
     struct gr_slot_text *slots;
+    uint8_t adapter_sum[GR_MAX_ADAPTER][32]; /* SHA-256 that stand for them in keys */
+    float turn[GR_MAX_ADAPTER];              /* adapters of this step */
+    int64_t n_turn;
     bool full; /* the last step found no cells: nothing begins before one has succeeded */
     struct gr_scheduler_step step;
     double plain_ns, token_ns; /* time of a step without prompts; of a token of a prompt */
@@ -113,6 +119,19 @@ int gr_scheduler_can_extend(const struct gr_scheduler *s, const struct gr_text *
 /* Merges the windows of a text that are full, if it has Self-Extend, and limits *most to the tokens
  * before the next time. */
 int gr_scheduler_extend(struct gr_scheduler *s, struct gr_text *t, int32_t *most);
+
+/* Finds out what stands for the adapters in keys, and sets them all to 0. Returns a status. */
+int gr_scheduler_open_adapters(struct gr_scheduler *s);
+/* Makes the key of an owner's texts; adapter NULL: all are 0. From any thread. */
+struct gr_prefix_key gr_scheduler_key(const struct gr_scheduler *s, uint64_t owner,
+                                      const float *adapter);
+/* Gives a text that begins its place among those with other adapters. */
+void gr_scheduler_join_turn(struct gr_scheduler *s, struct gr_text *t);
+/* Chooses the adapters of the next step, those that had none for the longest time. Returns a
+ * status. */
+int gr_scheduler_take_turn(struct gr_scheduler *s);
+/* Returns whether an active text is computed with the adapters of this step. */
+bool gr_scheduler_has_turn(const struct gr_scheduler *s, const struct gr_text *t);
 
 /* Looks for parts of a text that has a sequence in other texts of its owner, if it allows that. */
 void gr_scheduler_plan_reuse(struct gr_scheduler *s, struct gr_text *t);

@@ -16,6 +16,7 @@ struct gr_metrics;
 struct gr_embedder;
 struct gr_sessions;
 struct gr_slots;
+struct gr_strengths;
 
 struct gr_models;
 
@@ -45,6 +46,7 @@ struct gr_server {
     struct gr_fit fit; /* memory, as the session was opened */
     struct gr_metrics *metrics;
     struct gr_sessions *sessions;
+    struct gr_strengths *strengths;
     struct gr_slots *slots; /* NULL: they are not saved */
     struct gr_life *life;
 };
@@ -73,16 +75,19 @@ const char *gr_json_too_much(const char *p, size_t n, size_t *n_value);
 /* Reads the body as an object, within the limits of nodes and depth; NULL: refused. The body is
  * dropped. */
 json_t *gr_read_object(struct gr_exchange *x);
+/* The same of a list. */
+json_t *gr_read_list(struct gr_exchange *x);
 
 /* ---- handlers, by file; `user` is the model, or of routes about none the table (models.h) ---- */
 
 gr_handler_fn gr_serve_health, gr_serve_props, gr_serve_tokenizer_info,
     gr_serve_version; /* status.c */
 gr_handler_fn gr_serve_models, gr_serve_model_by_id, gr_serve_model_load,
-    gr_serve_model_unload;                    /* model_list.c */
-gr_handler_fn gr_serve_slots, gr_serve_cache; /* work.c */
-gr_handler_fn gr_serve_slot;                  /* slots.c */
-gr_handler_fn gr_serve_metrics;               /* metrics.c */
+    gr_serve_model_unload;                              /* model_list.c */
+gr_handler_fn gr_serve_slots, gr_serve_cache;           /* work.c */
+gr_handler_fn gr_serve_adapters, gr_serve_set_adapters; /* strengths.c */
+gr_handler_fn gr_serve_slot;                            /* slots.c */
+gr_handler_fn gr_serve_metrics;                         /* metrics.c */
 gr_handler_fn gr_serve_session_open, gr_serve_session, gr_serve_session_close,
     gr_serve_session_fork, gr_serve_session_cut, gr_serve_session_back;        /* sessions.c */
 gr_handler_fn gr_serve_tokenize, gr_serve_detokenize, gr_serve_apply_template; /* tokens.c */

@@ -33,11 +33,11 @@ static void remove_at(struct gr_slot_text **at)
     free(x);
 }
 
-/* Sets the text of a slot; without memory it has none. */
-static void set(struct gr_scheduler *s, uint64_t owner, int32_t slot, const int32_t *token,
+/* Sets the text of a slot, `as` but for the text; without memory it has none. */
+static void set(struct gr_scheduler *s, const struct gr_slot_text *as, const int32_t *token,
                 int32_t n)
 {
-    struct gr_slot_text **at = place_of(s, owner, slot), *x = calloc(1, sizeof *x);
+    struct gr_slot_text **at = place_of(s, as->owner, as->slot), *x = calloc(1, sizeof *x);
     int32_t *copy = x ? malloc((size_t)n * sizeof *copy) : NULL;
     if (*at)
         remove_at(at);
@@ -46,14 +46,17 @@ static void set(struct gr_scheduler *s, uint64_t owner, int32_t slot, const int3
         return;
     }
     memcpy(copy, token, (size_t)n * sizeof *copy);
-    *x = (struct gr_slot_text){owner, slot, copy, n, s->slots};
+    *x = *as;
+    x->token = copy, x->n = n, x->next = s->slots;
     s->slots = x;
 }
 
 void gr_scheduler_set_slot(struct gr_scheduler *s, const struct gr_text *t)
 {
+    const struct gr_slot_text as = {
+        .owner = t->request.owner, .slot = t->request.slot, .key = t->key};
     if (t->request.slot && t->end != GR_FINISH_FAILED)
-        set(s, t->request.owner, t->request.slot, t->token, t->n);
+        set(s, &as, t->token, t->n);
 }
 
 void gr_scheduler_free_slots(struct gr_scheduler *s)
@@ -77,20 +80,20 @@ static struct note *make_note(uint64_t owner, const int32_t *token, int32_t n, s
     return note;
 }
 
-/* Saves the first n tokens of a sequence. */
-static int save(struct gr_scheduler *s, uint64_t owner, int32_t from, int32_t n,
+/* Saves the first n tokens of a sequence, which are a slot's. */
+static int save(struct gr_scheduler *s, const struct gr_slot_text *x, int32_t from, int32_t n,
                 struct gr_slot_result *r)
 {
     size_t bytes;
-    int32_t seq = gr_prefixes_take(&s->prefixes, owner, from, n);
+    int32_t seq = gr_prefixes_take(&s->prefixes, &x->key, from, n);
     const struct gr_prefix *q = seq < 0 ? NULL : &s->prefixes.seq[seq];
     r->message = "no sequence is left";
     if (!q)
         return GR_E_KV_FULL;
     r->message = "the model's cache cannot give the beginning of a text that went on";
     int rc = q->n == n ? 0 : GR_E_UNSUPPORTED;
-    struct note *note = rc ? NULL : make_note(owner, q->token, n, &bytes);
-    if (!rc) {
+    struct note *note = rc ? NULL : make_note(x->owner, q->token, n, &bytes);
+    if (!rc && !(rc = gr_prefixes_set_adapters(&s->prefixes, seq))) {
         rc =
             note ? gr_state_save(s->p.session, seq, note, bytes, &r->data, &r->n) : GR_E_NOMEM_HOST;
         r->message = note ? gr_error_message() : gr_status_text(rc);
@@ -124,9 +127,12 @@ static int load(struct gr_scheduler *s, const struct gr_slot_call *call, int32_t
 {
     void *note = NULL;
     size_t n = 0;
-    int rc = gr_state_load(s->p.session, seq, call->data, call->n, &note, &n);
-    while (rc == GR_E_KV_FULL && gr_prefixes_evict(&s->prefixes, -1))
-        rc = gr_state_load(s->p.session, seq, call->data, call->n, &note, &n);
+    int rc;
+    do {
+        rc = gr_prefixes_set_adapters(&s->prefixes, seq); /* to drop one may change them */
+        if (!rc)
+            rc = gr_state_load(s->p.session, seq, call->data, call->n, &note, &n);
+    } while (rc == GR_E_KV_FULL && gr_prefixes_evict(&s->prefixes, -1));
     r->message = gr_error_message();
     if (!rc && (r->message = check_note(s, call->owner, seq, note, n)))
         rc = GR_E_INVALID;
@@ -136,7 +142,10 @@ static int load(struct gr_scheduler *s, const struct gr_slot_call *call, int32_t
         r->message = gr_status_text(rc);
     if (!rc) {
         gr_prefixes_add(&s->prefixes, seq, token, n_token);
-        set(s, call->owner, call->slot, token, n_token);
+        const struct gr_slot_text as = {.owner = call->owner,
+                                        .slot = call->slot,
+                                        .key = gr_scheduler_key(s, call->owner, call->adapters)};
+        set(s, &as, token, n_token);
     }
     gr_state_free(note);
     r->n_token = n_token;
@@ -146,7 +155,8 @@ static int load(struct gr_scheduler *s, const struct gr_slot_call *call, int32_t
 static int restore(struct gr_scheduler *s, const struct gr_slot_call *call,
                    struct gr_slot_result *r)
 {
-    int32_t seq = gr_prefixes_take(&s->prefixes, call->owner, -1, 0);
+    const struct gr_prefix_key key = gr_scheduler_key(s, call->owner, call->adapters);
+    int32_t seq = gr_prefixes_take(&s->prefixes, &key, -1, 0);
     r->message = "no sequence is left";
     if (seq < 0)
         return GR_E_KV_FULL;
@@ -168,10 +178,10 @@ static void carry_out(struct gr_scheduler *s, const struct gr_slot_call *call,
         return;
     }
     if (x)
-        n = gr_prefixes_find(&s->prefixes, call->owner, x->token, x->n, false, &seq);
+        n = gr_prefixes_find(&s->prefixes, x->key.id, x->token, x->n, false, &seq);
     if (call->op == GR_SLOT_SAVE) {
         r->message = x ? "the text of the slot has left the cache" : "the slot has no text";
-        r->status = n ? save(s, call->owner, seq, n, r) : GR_E_INVALID;
+        r->status = n ? save(s, x, seq, n, r) : GR_E_INVALID;
         return;
     }
     if (n && !s->prefixes.seq[seq].busy && s->prefixes.seq[seq].n == n) {

@@ -13,6 +13,7 @@
 
 #include "fields.h"
 #include "server.h"
+#include "strengths.h"
 #include "text.h"
 #include "tools/cli/say.h"
 
@@ -36,6 +37,7 @@ struct job {
     struct gr_exchange *x;
     struct gr_server *server;
     struct gr_slot_call call;
+    float adapters[GR_MAX_ADAPTER];
     char name[MOST_NAME + 1], *path; /* as the request has it; NULL: none */
     void *data;                      /* [call.n] of the file, to be restored */
     pthread_mutex_t lock;
@@ -292,6 +294,7 @@ static bool read_name(struct gr_exchange *x, struct job *j)
                        MOST_NAME);
     else
         strcpy(j->name, name);
+    gr_strengths_read(j->server->strengths, &f, j->adapters);
     json_decref(body);
     return !gr_fields_refuse(&f, x);
 }
@@ -337,6 +340,7 @@ void gr_serve_slot(struct gr_exchange *x, void *user)
     pthread_mutex_init(&j->lock, NULL);
     pthread_cond_init(&j->ends, NULL);
     j->x = x, j->server = s, j->call = call;
+    j->call.adapters = j->adapters;
     if (call.op != GR_SLOT_ERASE && !read_name(x, j)) {
         free_job(j);
         return;

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "prefixes.h"
 #include "scheduler.h"
 
 struct gr_chunk;
@@ -25,6 +26,8 @@ struct gr_text {
     struct gr_chunk *chunk;               /* [n_chunk] to be moved, the first ones done (reuse.c) */
     int32_t n_chunk, next_chunk;
     bool again; /* it was preempted */
+    struct gr_prefix_key key;
+    int64_t turn; /* last time that its adapters had a step */
     atomic_bool cancelled;
     bool begun, ended;
     enum gr_finish end;

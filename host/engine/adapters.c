@@ -1,0 +1,46 @@
+/* Strengths of adapters that change while a session is open. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/open.h"
+#include "engine/plans.h"
+#include "engine/session.h"
+#include "gr/status.h"
+
+/* Adapters with a strength other than 0, a bit each. */
+static uint32_t used(const float scale[GR_MAX_ADAPTER])
+{
+    uint32_t bits = 0;
+    for (int32_t i = 0; i < GR_MAX_ADAPTER; i++)
+        bits |= (uint32_t)(scale[i] != 0) << i;
+    return bits;
+}
+
+int gr_session_set_adapters(struct gr_session *s, const float scale[GR_MAX_ADAPTER])
+{
+    float new[GR_MAX_ADAPTER], old[GR_MAX_ADAPTER];
+    memcpy(new, scale, sizeof new);
+    memcpy(old, s->params.adapter_scale, sizeof old);
+    gr_session_fill_adapters(s->model, new);
+    for (int32_t i = 0; i < GR_MAX_ADAPTER; i++) {
+        if (!isfinite(new[i]))
+            return gr_fail(GR_E_INVALID, "adapter %d: a finite strength expected", i);
+    }
+    if (memcmp(new, old, sizeof new) == 0)
+        return 0;
+    if (s->running)
+        return gr_fail(GR_E_INVALID, "a tap may not change the adapters of its batch");
+    if (s->ranks || s->flow)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "the strengths of adapters cannot be changed with several ranks");
+    memcpy(s->params.adapter_scale, new, sizeof new);
+    s->adapters_reserved |= used(old);
+    if (!(used(new) & ~s->adapters_reserved))
+        return 0;
+    int rc = gr_plan_reserve(s);
+    if (rc)
+        memcpy(s->params.adapter_scale, old, sizeof old);
+    else
+        s->adapters_reserved |= used(new);
+    return rc;
+}
