@@ -271,6 +271,13 @@ struct gr_session_params {
     bool no_fuse;        /* no fused operations: each has launches of its own */
     bool check_counters; /* after each segment, read back the kernels' counters and fail with
                             GR_E_INTERNAL unless all are zero; slow */
+    /* On the CPU: the bits of a token's logits, and of its K and V, do not depend on the other
+     * tokens of a step or their number, on how a prompt is cut into batches, on the order of
+     * sequences, on cells or pools, or on the number of threads; they do on the CPU's level and on
+     * the other parameters. Without it they do not depend on what neighbours' tokens are, but may
+     * on how many there are. Slower for few tokens (host/README.md). GR_E_UNSUPPORTED with layers
+     * on a GPU, GR_E_INVALID with offload_from above 0 or matmul of GR_MATMUL_CUBLAS. */
+    bool deterministic;
 };
 GR_API struct gr_session_params gr_session_params_default(void);
 

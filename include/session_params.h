@@ -47,7 +47,8 @@
     PARAM(X, Y, BOOL, no_pdl, false, 0, 1, false)                                                  \
     PARAM(X, Y, BOOL, no_sm90, false, 0, 1, false)                                                 \
     PARAM(X, Y, BOOL, no_fuse, false, 0, 1, false)                                                 \
-    PARAM(X, Y, BOOL, check_counters, false, 0, 1, false)
+    PARAM(X, Y, BOOL, check_counters, false, 0, 1, false)                                          \
+    PARAM(X, Y, BOOL, deterministic, false, 0, 1, true)
 
 /* TYPE: name of a storage type, NULL by default; ENUM: 4 bytes; F32: NAN, the model's own value, is
  * in range too; SCALES: float[GR_MAX_ADAPTER] with the same default and range. */

@@ -117,6 +117,21 @@ static int check_dense(const struct gr_hparams *hp, const struct gr_session_para
         gr_memory_ctx_seq(p), most);
 }
 
+/* Settles what decides by the number of tokens where or how they are computed. */
+static int fill_deterministic(struct gr_session_params *p)
+{
+    if (!p->deterministic)
+        return 0;
+    if (p->offload_from > 0)
+        return gr_fail(GR_E_INVALID, "deterministic: not with op offload, which computes steps of "
+                                     "few and of many tokens on different devices");
+    if (p->matmul == GR_MATMUL_CUBLAS)
+        return gr_fail(GR_E_INVALID, "deterministic: not with products by cuBLAS, whose sums "
+                                     "depend on the number of tokens");
+    p->offload_from = -1, p->matmul = GR_MATMUL_OWN;
+    return 0;
+}
+
 int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
 {
     if (model->vocab_only)
@@ -126,6 +141,8 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
     int rc = 0;
     for (size_t i = 0; i < GR_COUNT(params_list) && !rc; i++)
         rc = check_range(p, &params_list[i]);
+    if (!rc)
+        rc = fill_deterministic(p);
     if (rc)
         return rc;
     p->n_ctx = gr_memory_ctx_seq(p) * (p->kv_unified ? 1 : p->n_seq_max);
@@ -295,6 +312,7 @@ int gr_session_begin(struct gr_session **out, struct gr_rank_model *rank_model,
     s->env.transport = rank_model->tp_group && rank_model->tp_group->transport;
     uint32_t asked = s->params.n_ctx;
     int rc = gr_session_fill(s->model, &s->params);
+    s->env.deterministic = s->params.deterministic;
     if (!rc && asked && s->params.n_ctx != asked)
         gr_log(GR_LOG_DEBUG, "context of %u cells rounded up to %u", asked, s->params.n_ctx);
     if (!rc)
@@ -316,6 +334,10 @@ static int open_devices(struct gr_session *s)
     const struct gr_device_opt opt = gr_session_device_opt(s);
     int32_t n = s->rank_model->placed.place.n_device;
     int rc = 0;
+    if (n > 1 && s->params.deterministic)
+        return gr_fail(GR_E_UNSUPPORTED, "deterministic: layers on a GPU are not, as its kernels "
+                                         "are chosen by the number of tokens; -ngl 0 keeps all of "
+                                         "them on the CPU");
     for (int32_t d = 1; d < n && !rc; d++) {
         const struct gr_device_ref *f = &s->rank_model->devices.found[d - 1];
         snprintf(s->device[d].name, sizeof s->device[d].name, "%s", f->info.name);

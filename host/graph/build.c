@@ -191,6 +191,7 @@ void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
 {
     struct gr_node n = *node;
     n.layer = il;
+    n.by_row = b->env->deterministic;
     n.device = b->err ? 0 : !b->env->apart ? device_of(b, il, n.op) : device_apart(b, il, &n);
     n.stage = b->err ? 0 : stage_of(b, il, n.op);
     if (!b->err && b->env->apart)

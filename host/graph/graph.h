@@ -18,7 +18,8 @@ struct gr_graph_env {
     /* NULL: the layers are whole; otherwise `hp` describes this shard. Partial sums are exchanged
      * between shards then, and every shard records the same operations. */
     const struct gr_share *share;
-    bool transport; /* shards exchange directly between devices; otherwise through the CPU */
+    bool deterministic; /* nodes get by_row */
+    bool transport;     /* shards exchange directly between devices; otherwise through the CPU */
     const struct gr_arch *arch;
     /* [n_layer + 1][GR_N_SLOT]; row 0: outside the layers, row il + 1: layer il. weight and bias
      * are on the device of their layer; `host`: in CPU memory. */

@@ -7,6 +7,7 @@
 #ifndef GR_OP_H
 #define GR_OP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gr/dtype.h"
@@ -367,6 +368,8 @@ struct gr_node {
     int32_t stage;  /* stage of the pipeline that runs it; backends ignore it */
     uint32_t ends;  /* bit i: the value of operand i, in the order of op.def, is read by no later
                        node, so that one that makes it together with this node need not store it */
+    bool by_row;    /* the bits of each row of the result must be those of the row alone, however
+                       many rows there are */
     union {
 #define OP(NAME, args, operands, meaning) struct gr_args_##args args;
 #include "gr/op.def"

@@ -159,6 +159,7 @@ void gr_cache_options(const struct gr_options *o, struct gr_session_params *p)
         p->kv_unified = o->kv_unified;
     p->swa_full |= o->swa_full;
     p->kv_contiguous |= o->kv_contiguous;
+    p->deterministic |= o->deterministic;
 }
 
 struct gr_session_params gr_session_options(const struct gr_options *o)

@@ -175,7 +175,7 @@ static void multiply_int8(const struct mm *m, const struct mm_group *g, int64_t 
                           const void *shared, void *local)
 {
     struct int8_shape s = int8_shape(m);
-    if (g->n < MM_MANY) {
+    if (mm_few(m)) {
         FN(mm_int8).multiply(m, g, lo, hi, shared, local);
         return;
     }

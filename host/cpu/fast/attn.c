@@ -7,7 +7,9 @@
  * with all its queries by the product of gemm.c, and folded into a running maximum, sum and output.
  * The cells of a run are split into chunks only when there are many cells and few items; partial
  * results are joined in the order of chunks. The places of cells, other sequences and the capacity
- * of a list affect neither the blocks nor the order of a sum.
+ * of a list affect neither the blocks nor the order of a sum. For gr_node.by_row neither do other
+ * tokens: nothing is split, and tokens of a run begin to see at the same item, so that with a
+ * sliding window each is a run of its own.
  *
  * Rounding: queries, products, weights and sums are f32. Traffic: every visible row of K and V once
  * per tile of tokens. */
@@ -34,19 +36,22 @@ struct shape {
     int64_t n_chunk;             /* most chunks of any run, once spans are known */
     int64_t n_item;
     bool far;
+    bool by_row; /* see gr_node; a run's blocks begin where the span of each of its tokens does */
 };
 
-static struct shape shape_of(const struct gr_args_attn *a)
+static struct shape shape_of(const struct gr_node *node)
 {
+    const struct gr_args_attn *a = &node->a.attn;
     struct shape s = {.gqa = a->n_head / a->n_head_kv,
                       .d_k = a->d_k,
                       .dk_pad = GR_PAD(a->d_k, VL),
                       .dv_pad = GR_PAD(a->d_v, VL),
-                      .far = gr_ten_is(&a->k_far)};
+                      .far = gr_ten_is(&a->k_far),
+                      .by_row = node->by_row};
     s.tile = GR_MIN(GR_MAX(1, QUERIES / s.gqa), a->q.rows);
     s.n_tile = (a->q.rows + s.tile - 1) / s.tile;
     int64_t items = s.n_tile * a->n_head_kv;
-    s.n_cut = a->list.cols <= WHOLE ? 1 : (ITEMS + items - 1) / items;
+    s.n_cut = s.by_row || a->list.cols <= WHOLE ? 1 : (ITEMS + items - 1) / items;
     return s;
 }
 
@@ -81,15 +86,16 @@ struct run {
     int64_t t0, n_tok, lo, hi;
 };
 
-static struct run run_of(const struct gr_args_attn *a, int64_t t0, int64_t end)
+static struct run run_of(const struct gr_args_attn *a, const struct shape *s, int64_t t0,
+                         int64_t end)
 {
     struct span u = span_of(a, t0);
     int64_t t = t0 + 1;
     for (; t < end; t++) {
-        struct span s = span_of(a, t);
-        if (s.lo >= u.hi || s.hi <= u.lo)
+        struct span v = span_of(a, t);
+        if (v.lo >= u.hi || v.hi <= u.lo || (s->by_row && v.lo != u.lo))
             break;
-        u.lo = GR_MIN(u.lo, s.lo), u.hi = GR_MAX(u.hi, s.hi);
+        u.lo = GR_MIN(u.lo, v.lo), u.hi = GR_MAX(u.hi, v.hi);
     }
     return (struct run){t0, t - t0, u.lo, u.hi};
 }
@@ -102,9 +108,9 @@ static int64_t tile_end(const struct gr_args_attn *a, const struct shape *s, int
 /* Returns the number of chunks of token t's run. */
 static int64_t chunks_at(const struct gr_args_attn *a, const struct shape *s, int64_t t)
 {
-    struct run r = run_of(a, t - t % s->tile, tile_end(a, s, t));
+    struct run r = run_of(a, s, t - t % s->tile, tile_end(a, s, t));
     while (r.t0 + r.n_tok <= t)
-        r = run_of(a, r.t0 + r.n_tok, tile_end(a, s, t));
+        r = run_of(a, s, r.t0 + r.n_tok, tile_end(a, s, t));
     return chunks_of(s, r.hi - r.lo);
 }
 
@@ -113,7 +119,7 @@ static void count_items(const struct gr_args_attn *a, struct shape *s)
 {
     s->n_chunk = 1;
     for (int64_t t = 0, n; s->n_cut > 1 && t < a->q.rows; t += n) {
-        struct run r = run_of(a, t, tile_end(a, s, t));
+        struct run r = run_of(a, s, t, tile_end(a, s, t));
         s->n_chunk = GR_MAX(s->n_chunk, chunks_of(s, r.hi - r.lo));
         n = r.n_tok;
     }
@@ -488,7 +494,7 @@ static void run_item(struct item *i, int64_t tile, int64_t chunk, void *shared)
     const struct gr_args_attn *a = i->a;
     int64_t end = tile_end(a, &i->s, tile * i->s.tile);
     for (int64_t t = tile * i->s.tile; t < end; t += i->n_tok) {
-        struct run r = run_of(a, t, end);
+        struct run r = run_of(a, &i->s, t, end);
         int64_t n = chunk_cells(&i->s, r.hi - r.lo), n_chunk = chunks_of(&i->s, r.hi - r.lo);
         int64_t lo = r.lo + chunk * n, hi = GR_MIN(lo + n, r.hi);
         i->t0 = r.t0, i->n_tok = r.n_tok;
@@ -504,7 +510,7 @@ static void run_item(struct item *i, int64_t tile, int64_t chunk, void *shared)
 static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     const struct gr_args_attn *a = &node->a.attn;
-    struct shape s = shape_of(a);
+    struct shape s = shape_of(node);
     count_items(a, &s);
     struct item i = item_of(a, &s, w->local);
     for (int64_t n; (n = gr_cpu_take(w, 1, s.n_item)) < s.n_item;) {
@@ -522,7 +528,7 @@ static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
 static struct gr_cpu_need attn_need(const struct gr_node *node)
 {
     const struct gr_args_attn *a = &node->a.attn;
-    struct shape s = shape_of(a);
+    struct shape s = shape_of(node);
     size_t partial = (size_t)(s.n_cut * a->q.rows * a->n_head * (VL + s.dv_pad)) * sizeof(float);
     return (struct gr_cpu_need){s.n_cut > 1 ? partial : 0, item_bytes(&s)};
 }

@@ -215,7 +215,7 @@ static void many(const struct mm *m, const struct mm_group *g, int64_t lo, int64
 void FN(bf16_multiply)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
                        const void *shared, void *local, bf16_blocks_fn *meet)
 {
-    if (g->n <= 2 * FEW) /* two passes over rows in L2 take less than a panel */
+    if (m->each <= 2 * FEW) /* two passes over rows in L2 take less than a panel */
         few(m, g, lo, hi, shared);
     else
         many(m, g, lo, hi, shared, local, meet);

@@ -21,18 +21,16 @@ GR_INLINE vf weights_at(uint32_t dtype, const char *row, int64_t i)
     return vf_load((const float *)(const void *)row + i);
 }
 
-/* sum[t] = row . x[t] for n entries, n a constant; two partial sums when there is only one
- * entry. */
+/* sum[t] = row . x[t] for n entries, n a constant; two partial sums each. */
 GR_INLINE void dot_row(uint32_t dtype, const char *row, const float *const *x, int64_t n_in, int n,
                        float *sum)
 {
     enum { PARTS = 2, STEP = 8 * VL };
-    int parts = n == 1 ? PARTS : 1;
     vf acc[FEW][PARTS];
     GR_UNROLL
     for (int t = 0; t < n; t++)
         GR_UNROLL
-    for (int p = 0; p < parts; p++)
+    for (int p = 0; p < PARTS; p++)
         acc[t][p] = vf_set(0);
     int64_t i = 0;
     for (; i + STEP <= n_in; i += STEP)
@@ -41,7 +39,7 @@ GR_INLINE void dot_row(uint32_t dtype, const char *row, const float *const *x, i
         vf w = weights_at(dtype, row, i + p * VL);
         GR_UNROLL
         for (int t = 0; t < n; t++)
-            acc[t][p % parts] = vf_fma(w, vf_load(x[t] + i + p * VL), acc[t][p % parts]);
+            acc[t][p % PARTS] = vf_fma(w, vf_load(x[t] + i + p * VL), acc[t][p % PARTS]);
     }
     for (; i < n_in; i += VL) {
         float tail[VL];
@@ -50,12 +48,8 @@ GR_INLINE void dot_row(uint32_t dtype, const char *row, const float *const *x, i
         for (int t = 0; t < n; t++)
             acc[t][0] = vf_fma(vf_load(tail), vf_load_n(x[t] + i, k), acc[t][0]);
     }
-    for (int t = 0; t < n; t++) {
-        vf all = acc[t][0];
-        if (n == 1)
-            all = all + acc[t][1];
-        sum[t] = vf_sum(all);
-    }
+    for (int t = 0; t < n; t++)
+        sum[t] = vf_sum(acc[t][0] + acc[t][1]);
 }
 
 GR_INLINE void dot_row_n(uint32_t dtype, const char *row, const float *const *x, int64_t n_in,
@@ -143,10 +137,10 @@ static void many(const struct mm *m, const struct mm_group *g, int64_t lo, int64
 static void multiply(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
                      const void *shared, void *local)
 {
-    int64_t step = g->n < MM_MANY ? ROWS_FEW : PANEL;
+    int64_t step = mm_few(m) ? ROWS_FEW : PANEL;
     (void)shared;
     for (int64_t o = lo; o < hi; o += step)
-        if (g->n < MM_MANY)
+        if (mm_few(m))
             few(m, g, o, GR_MIN(o + step, hi));
         else
             many(m, g, o, GR_MIN(o + step, hi), local);

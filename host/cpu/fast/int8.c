@@ -122,12 +122,12 @@ static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, in
     int64_t tile = int8_tile(lo, g->n);
     for (int64_t i = 0; i < hi - lo; i++) {
         FN(int8_quantize)(mm_x(m, g, lo + i), s.n_in, s.cols, r.q, r.step, r.sum);
-        if (g->n < MM_MANY)
+        if (mm_few(m))
             put_few(&s, &r, x + i * s.stride);
         else
             put_many(&s, &r, x, tile, i);
     }
-    if (g->n < MM_MANY)
+    if (mm_few(m))
         return;
     memset(r.q, 0, (size_t)s.cols);
     memset(r.step, 0, (size_t)(s.cols / 32 + s.cols / 16) * 4);
@@ -141,10 +141,15 @@ static void few(const struct mm *m, const struct int8_shape *s, const struct mm_
                 int64_t lo, int64_t hi, const char *x)
 {
     float sum[MM_MANY][INT8_ROWS];
-    FN(int8_dot)
-    (s, gr_ten_row(m->w, g->expert, 0), m->w->row_bytes, lo, hi, x, g->n, sum[0], INT8_ROWS);
-    for (int64_t i = 0; i < g->n; i++)
-        FN(mm_finish)(m, g, i, lo, hi - lo, sum[i]);
+    const int64_t most = s->one ? 1 : MM_MANY - 1;
+    for (int64_t i = 0; i < g->n; i += most) {
+        int64_t n = GR_MIN(most, g->n - i);
+        FN(int8_dot)
+        (s, gr_ten_row(m->w, g->expert, 0), m->w->row_bytes, lo, hi, x + i * s->stride, n, sum[0],
+         INT8_ROWS);
+        for (int64_t t = 0; t < n; t++)
+            FN(mm_finish)(m, g, i + t, lo, hi - lo, sum[t]);
+    }
 }
 
 /* Unpacks rows [lo, hi) to panels, as many as fit a part of L2, then multiplies each tile with all
@@ -178,7 +183,7 @@ void FN(int8_multiply)(const struct mm *m, const struct int8_shape *s, const str
                        int64_t lo, int64_t hi, const void *shared, void *local, int8_tile_fn *tile)
 {
     const char *x = (const char *)shared + g->at * s->stride;
-    if (g->n < MM_MANY) {
+    if (mm_few(m)) {
         few(m, s, g, lo, hi, x);
         return;
     }

@@ -19,7 +19,7 @@ static struct mm mm_of_heads(const struct gr_args_head_matmul *a)
                        .heads = true};
 }
 
-static struct mm mm_of(const struct gr_node *node)
+static struct mm operands_of(const struct gr_node *node)
 {
     if (node->op == GR_OP_HEAD_MATMUL)
         return mm_of_heads(&node->a.head_matmul);
@@ -48,6 +48,16 @@ static struct mm mm_of(const struct gr_node *node)
                        .share = a->y.rows / a->x.rows,
                        .n_in = a->w.cols,
                        .n_out = a->w.rows};
+}
+
+static struct mm mm_of(const struct gr_node *node)
+{
+    struct mm m = operands_of(node);
+    m.each = node->by_row ? INT64_MAX
+             : m.ids      ? (m.n_entry + m.w->batch - 1) / m.w->batch
+                          : m.n_entry;
+    m.one = (m.ids ? m.ids : m.x)->rows == 1;
+    return m;
 }
 
 /* Returns the engine for the weights' type; NULL: the reference is used. */

@@ -10,13 +10,14 @@
  * Weights are never rounded: w = d q + m with the file's own integers q and scales d, m as f32.
  * Each engine has two methods: for few entries, dot products with rows of weights in place (bound
  * by memory); for many, VL or more rows are unpacked into a panel, once for all entries of the
- * group. */
+ * group. The bits of an entry depend on the method, and on whether it is the only one, but neither
+ * on the other entries nor on their number. */
 #ifndef GR_CPU_FAST_MATMUL_H
 #define GR_CPU_FAST_MATMUL_H
 
 #include "cpu/fast/fast.h"
 
-/* Groups of fewer entries use the first method, of at most 8 with BF16. */
+/* Products of fewer entries for each group use the first method, of at most 8 with BF16. */
 enum { MM_MANY = 8 };
 
 struct mm {
@@ -28,7 +29,17 @@ struct mm {
     int64_t n_in, n_out;
     int64_t n_pass; /* HEAD_MATMUL: columns of a head that are copied, not multiplied */
     bool heads;     /* every entry is multiplied by every matrix, with separate columns for each */
+    /* Entries of a group on average, by which the method is chosen: a group's own number depends on
+     * which matrices the neighbours of a row use, and its bits must not. Above all numbers where
+     * they must not depend on how many rows there are either (gr_node.by_row). */
+    int64_t each;
+    bool one; /* of one token */
 };
+
+static inline bool mm_few(const struct mm *m)
+{
+    return m->each < MM_MANY;
+}
 
 /* Entries of one matrix, in the order of y. */
 struct mm_group {
