@@ -469,6 +469,9 @@ GR_API int gr_kv_defrag(struct gr_session *s);
 /* Smallest and largest position of a sequence, -1 if it is empty. */
 GR_API int32_t gr_kv_seq_pos_min(const struct gr_session *s, int32_t seq);
 GR_API int32_t gr_kv_seq_pos_max(const struct gr_session *s, int32_t seq);
+/* The lowest position from which on gr_kv_seq_rm can cut the end of a sequence off anywhere; 0 for
+ * an empty one. (All of a sequence can always be removed.) */
+GR_API int32_t gr_kv_seq_cut_min(const struct gr_session *s, int32_t seq);
 /* Number of used cells. */
 GR_API uint32_t gr_kv_used(const struct gr_session *s);
 /* Cells of a sequence: all, those that other sequences share, those whose K waits to be rotated. Of

@@ -108,6 +108,11 @@ int32_t gr_kv_seq_pos_max(const struct gr_session *s, int32_t seq)
     return gr_cache_pos_max(&s->cache, seq);
 }
 
+int32_t gr_kv_seq_cut_min(const struct gr_session *s, int32_t seq)
+{
+    return gr_cache_cut_min(&s->cache, seq);
+}
+
 uint32_t gr_kv_used(const struct gr_session *s)
 {
     return gr_cache_used(&s->cache);

@@ -211,6 +211,17 @@ int32_t gr_cache_pos_max(const struct gr_cache *cache, int32_t seq)
     return cache->rs ? GR_MAX(max, gr_rs_pos_max(cache->rs, seq)) : max;
 }
 
+int32_t gr_cache_cut_min(const struct gr_cache *cache, int32_t seq)
+{
+    int32_t min = 0;
+    if (seq < 0 || (uint32_t)seq >= cache->n_seq_max)
+        return 0;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (gr_cache_has_positions(cache, k))
+            min = GR_MAX(min, gr_kv_cut_min(cache->kv[k], seq));
+    return cache->rs ? GR_MAX(min, gr_rs_pos_min(cache->rs, seq) + 1) : min;
+}
+
 bool gr_cache_has(const struct gr_cache *cache, int32_t seq)
 {
     bool any = cache->rs && gr_rs_pos_max(cache->rs, seq) >= 0;

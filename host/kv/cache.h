@@ -55,6 +55,8 @@ int gr_cache_pack(struct gr_cache *cache, struct gr_kv_moves *moves);
 /* Lowest position to which a sequence can be rolled back; its largest one. -1 when it is empty. */
 int32_t gr_cache_pos_min(const struct gr_cache *cache, int32_t seq);
 int32_t gr_cache_pos_max(const struct gr_cache *cache, int32_t seq);
+/* Lowest position from which on the end of a sequence can be removed anywhere. */
+int32_t gr_cache_cut_min(const struct gr_cache *cache, int32_t seq);
 /* Returns whether a sequence has any tokens or an encoded text. */
 bool gr_cache_has(const struct gr_cache *cache, int32_t seq);
 /* Returns whether the next batch is placed in this kind of cache. */

@@ -70,6 +70,9 @@ int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves);
 int gr_kv_can_pack(struct gr_kv *kv);
 int32_t gr_kv_cells_pos_min(const struct gr_kv *kv, int32_t seq);
 int32_t gr_kv_cells_pos_max(const struct gr_kv *kv, int32_t seq);
+/* Lowest position from which on the end of a sequence can be removed anywhere: the next token would
+ * miss no cell of its window. */
+int32_t gr_kv_cut_min(const struct gr_kv *kv, int32_t seq);
 /* Position at which a text continues: one past gr_kv_cells_pos_max and past the rows and columns of
  * the cells there. 0 when the sequence is empty. */
 int32_t gr_kv_cells_pos_end(const struct gr_kv *kv, int32_t seq);

@@ -124,6 +124,20 @@ int gr_kv_window_check(const struct gr_kv *kv, int32_t seq, const struct gr_kv_e
         seq, (long long)GR_MAX(gr_kv_visible(kv, max), 0), kv->p.window, last->lo, last->hi - 1);
 }
 
+int32_t gr_kv_cut_min(const struct gr_kv *kv, int32_t seq)
+{
+    const struct gr_kv_evicted *evicted = &kv->seq[seq].evicted;
+    int32_t lo = 0, hi = gr_kv_max_pos(kv, seq) + 1;
+    while (lo < hi) { /* the last position that is left is lo - 1 */
+        int32_t middle = lo + (hi - lo) / 2;
+        if (misses(kv, evicted, middle - 1))
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo;
+}
+
 bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq)
 {
     return misses(kv, &kv->seq[seq].evicted, gr_kv_max_pos(kv, seq));
