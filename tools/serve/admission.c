@@ -139,13 +139,19 @@ static int32_t n_of_owner(const struct gr_scheduler *s, uint64_t owner)
     return n;
 }
 
-/* Returns the oldest text of a line that does not follow another one, of the first few. */
+/* Returns the oldest text of a line that waits neither for another one nor for the disk, of the
+ * first few. */
 static struct gr_text *first_of(const struct gr_scheduler *s, struct gr_text *line)
 {
-    struct gr_text *t = line;
-    for (int i = 0; t && follows(s, t); i++)
-        t = i < CANDIDATES ? t->next : NULL;
-    return t;
+    int i = 0;
+    for (struct gr_text *t = line; t && i < CANDIDATES; t = t->next) {
+        if (t->deferred == s->round)
+            continue;
+        if (!follows(s, t))
+            return t;
+        i++;
+    }
+    return NULL;
 }
 
 /* Returns the request that begins next: by priority, then of the owner with the fewest, then the
@@ -183,18 +189,28 @@ static bool fits(const struct gr_scheduler *s, uint32_t wanted, int32_t from, in
            (uint32_t)gr_prefixes_held(&s->prefixes, from, n) + wanted <= s->n_cell;
 }
 
-/* Returns the number of cells to begin a text from a file that has more of it than the `length`
- * tokens in the cache; 0: there is none, or it does not fit. */
-static uint32_t cells_to_restore(const struct gr_scheduler *s, const struct gr_text *t,
-                                 int32_t length)
+/* Has the file read that has more of a text than the `length` tokens in the cache; a text waits for
+ * it, and others pass. Returns whether to begin from what was read. */
+static bool read_file(struct gr_scheduler *s, struct gr_text *t, int32_t length)
 {
     int32_t file, may = gr_text_may_share(t), least = length + WORTH_RESTORING;
-    if (!s->disk || may < least || !fits(s, cells_wanted(s, t->n), -1, 0) ||
-        gr_disk_find(s->disk, t->key.id, t->token, may, &file) < least)
-        return 0;
-    int32_t n = gr_disk_length(s->disk, file);
-    uint32_t wanted = cells_wanted(s, n > t->n ? n : t->n);
-    return (uint32_t)n <= s->n_cell && fits(s, wanted, -1, 0) ? wanted : 0;
+    if (t->read && !gr_disk_is_read(t->read)) {
+        t->deferred = s->round;
+        return false;
+    }
+    if (t->read && t->n_restored < least) /* it has been computed meanwhile */
+        gr_disk_unread(s->disk, &t->read);
+    if (t->read || !s->disk || t->tried || may < least || !fits(s, cells_wanted(s, t->n), -1, 0))
+        return t->read;
+    int32_t n = gr_disk_find(s->disk, t->key.id, t->token, may, &file);
+    int32_t all = n < least ? 0 : gr_disk_length(s->disk, file);
+    if (!all || (uint32_t)all > s->n_cell ||
+        !fits(s, cells_wanted(s, all > t->n ? all : t->n), -1, 0))
+        return false;
+    t->read = gr_disk_read(s->disk, file);
+    t->tried = t->read, t->n_restored = n, t->n_file = all;
+    t->deferred = s->round;
+    return false;
 }
 
 /* Makes a text with a sequence one of those that run. */
@@ -239,10 +255,14 @@ static bool begin(struct gr_scheduler *s, struct gr_text *t)
     if (t->conversation && t->conversation->seq >= 0)
         return go_on(s, t);
     length = find(s, t, &from);
-    uint32_t wanted = cells_wanted(s, t->n - length), restored = cells_to_restore(s, t, length);
-    if (restored)
-        wanted = restored, from = -1, length = 0;
-    else if (!fits(s, wanted, from, length))
+    bool restores = read_file(s, t, length);
+    if (t->deferred == s->round)
+        return false;
+    if (restores)
+        from = -1, length = 0;
+    int32_t n = restores && t->n_file > t->n ? t->n_file : t->n;
+    uint32_t wanted = cells_wanted(s, n - length);
+    if (!fits(s, wanted, from, length))
         return false;
     t->seq = gr_prefixes_take(&s->prefixes, &t->key, from, length);
     if (t->seq < 0)
@@ -250,8 +270,8 @@ static bool begin(struct gr_scheduler *s, struct gr_text *t)
     if (t->request.extend_n > 1)
         gr_prefixes_hide(&s->prefixes, t->seq);
     gr_scheduler_make_room(s, wanted);
-    if (restored)
-        gr_prefixes_restore(&s->prefixes, t->seq, t->token, gr_text_may_share(t));
+    if (restores)
+        gr_prefixes_restore(&s->prefixes, t->seq, &t->read, t->token, t->n_restored, t->n_file);
     start(s, t);
     return true;
 }
@@ -261,7 +281,9 @@ void gr_scheduler_admit(struct gr_scheduler *s)
     struct gr_text *t;
     if (s->full && s->n_active)
         return;
-    while (s->n_active < s->p.n_active && (t = choose(s)) && begin(s, t))
+    s->round++;
+    while (s->n_active < s->p.n_active && (t = choose(s)) &&
+           (begin(s, t) || t->deferred == s->round))
         ;
 }
 
@@ -283,7 +305,7 @@ bool gr_scheduler_preempt(struct gr_scheduler *s)
         return false;
     struct gr_text *t = s->active[last];
     gr_prefixes_drop(&s->prefixes, t->seq);
-    t->seq = -1;
+    t->seq = -1, t->tried = false;
     memmove(s->active + last, s->active + last + 1,
             (size_t)(--s->n_active - last) * sizeof *s->active);
     gr_scheduler_put(s, t);

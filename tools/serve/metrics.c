@@ -136,6 +136,17 @@ static void put_scheduler(FILE *f, const struct gr_scheduler_stats *s)
         (double)s->n_cancelled);
     put(f, "preemptions_total", "counter", "Requests that had to begin again, for want of cells.",
         (double)s->n_preempted);
+    put(f, "prefix_files", "gauge", "Files of --cache-dir, for this model.", s->n_file);
+    put(f, "prefix_file_bytes", "gauge", "Bytes of all files of --cache-dir.",
+        (double)s->file_bytes);
+    put(f, "prefix_files_written_total", "counter", "Texts that were written to --cache-dir.",
+        (double)s->n_saved);
+    put(f, "prefix_files_restored_total", "counter", "Texts that began from a file.",
+        (double)s->n_restored);
+    put(f, "prefix_files_damaged_total", "counter", "Files that were damaged, and removed.",
+        (double)s->n_damaged);
+    put(f, "prefix_files_dropped_total", "counter",
+        "Texts that were not written, as the disk was too slow.", (double)s->n_unsaved);
     put(f, "steps_total", "counter", "Steps of the model.", (double)s->n_step);
     put(f, "step_seconds_total", "counter", "Time of all steps.", (double)s->step_ns / 1e9);
 }

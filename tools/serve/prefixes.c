@@ -37,6 +37,8 @@ static void save(struct gr_prefixes *p, int32_t seq)
 void gr_prefixes_close(struct gr_prefixes *p)
 {
     for (int32_t i = 0; i < p->n_seq && p->seq; i++) {
+        if (p->disk)
+            gr_disk_wait(p->disk); /* all are saved, however slow it is */
         save(p, i);
         free(p->seq[i].token);
         free(p->seq[i].cell);
@@ -86,7 +88,7 @@ int32_t gr_prefixes_find(const struct gr_prefixes *p, uint64_t owner, const int3
     for (int32_t i = 0; i < p->n_seq; i++) {
         const struct gr_prefix *q = &p->seq[i], *other = *seq < 0 ? NULL : &p->seq[*seq];
         int32_t length = q->n && q->owner == owner ? common(q, token, n, moved, other, best) : 0;
-        if (p->whole && length < q->n)
+        if (length < q->n && (p->whole || length < gr_kv_seq_cut_min(p->session, i)))
             length = 0;
         if (length > best || (length && length == best && other->busy && !q->busy))
             best = length, *seq = i;
@@ -335,15 +337,15 @@ void gr_prefixes_keep(struct gr_prefixes *p, int32_t seq)
     memcpy(p->seq[to].adapter, p->seq[seq].adapter, sizeof p->seq[to].adapter);
 }
 
-void gr_prefixes_restore(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n)
+void gr_prefixes_restore(struct gr_prefixes *p, int32_t seq, struct gr_disk_job **read,
+                         const int32_t *token, int32_t n, int32_t all)
 {
-    int32_t file, length = gr_disk_find(p->disk, p->seq[seq].owner, token, n, &file);
-    int32_t all = length ? gr_disk_length(p->disk, file) : 0;
-    if (!length || gr_prefixes_reserve(p, seq, length) || gr_prefixes_set_adapters(p, seq) ||
-        gr_disk_load(p->disk, file, seq))
+    if (gr_prefixes_reserve(p, seq, n) || gr_prefixes_set_adapters(p, seq))
+        gr_disk_unread(p->disk, read);
+    else if (gr_disk_load(p->disk, read, seq))
         return;
-    if (length < all && gr_kv_seq_rm(p->session, seq, length, -1))
+    else if (n < all && gr_kv_seq_rm(p->session, seq, n, -1))
         gr_kv_seq_rm(p->session, seq, -1, -1);
     else
-        gr_prefixes_add(p, seq, token, length);
+        gr_prefixes_add(p, seq, token, n);
 }

@@ -11,6 +11,7 @@
 
 struct gr_session;
 struct gr_disk;
+struct gr_disk_job;
 
 /* Whose a text is, and with which adapters it is computed: texts that may share cells have the same
  * id. */
@@ -73,9 +74,10 @@ void gr_prefixes_set_key(struct gr_prefixes *p, int32_t seq, const struct gr_pre
 int gr_prefixes_set_adapters(const struct gr_prefixes *p, int32_t seq);
 /* Keeps an empty busy sequence from being shared: its positions will not be those of its tokens. */
 void gr_prefixes_hide(struct gr_prefixes *p, int32_t seq);
-/* Restores as much of token [n] as the disk has, into an empty busy sequence that as many cells
- * are free for as the file has tokens; none of it where that fails. */
-void gr_prefixes_restore(struct gr_prefixes *p, int32_t seq, const int32_t *token, int32_t n);
+/* Restores what was read of a file whose text begins with token [n] and has `all` tokens, into an
+ * empty busy sequence that as many cells are free for; none of it where that fails. */
+void gr_prefixes_restore(struct gr_prefixes *p, int32_t seq, struct gr_disk_job **read,
+                         const int32_t *token, int32_t n, int32_t all);
 /* Makes room to add so many tokens to a busy sequence; GR_E_NOMEM_HOST. */
 int gr_prefixes_reserve(struct gr_prefixes *p, int32_t seq, int32_t n);
 /* Records tokens that were decoded, within what was reserved. */

@@ -169,6 +169,8 @@ static void forget(struct gr_scheduler *s, struct gr_text *t)
     s->stats.n_cached += t->n_cached > 0 ? t->n_cached : 0;
     s->stats.n_generated += t->n - t->n_prompt;
     pthread_mutex_unlock(&s->lock);
+    if (s->disk)
+        gr_disk_unread(s->disk, &t->read);
     gr_text_free(&t);
 }
 
@@ -199,7 +201,7 @@ static bool receive(struct gr_scheduler *s, int status, bool *some)
     s->calls = NULL, s->calls_end = &s->calls;
     bool now = s->now;
     *some = s->cancelled;
-    s->cancelled = false;
+    s->cancelled = s->disk_done = false;
     pthread_mutex_unlock(&s->lock);
     gr_scheduler_do_calls(s, calls, status);
     while (in) {
@@ -493,7 +495,7 @@ static void publish(struct gr_scheduler *s)
     s->stats.n_used = gr_kv_used(s->p.session);
     s->stats.n_file = files.n_file, s->stats.file_bytes = files.bytes;
     s->stats.n_saved = files.n_saved, s->stats.n_restored = files.n_loaded;
-    s->stats.n_damaged = files.n_damaged;
+    s->stats.n_damaged = files.n_damaged, s->stats.n_unsaved = files.n_unsaved;
     for (int32_t i = 0; i < s->n_active; i++) {
         struct gr_text *t = s->active[i];
         int32_t done = gr_scheduler_n_done(s, t);
@@ -516,6 +518,8 @@ bool gr_scheduler_step(struct gr_scheduler *s)
     if (now || some)
         end_waiting(s, now, GR_FINISH_CANCELLED, 0, NULL);
     sweep(s, now);
+    if (s->disk)
+        gr_disk_poll(s->disk);
     gr_scheduler_admit(s);
     sweep(s, false); /* what ended as it began */
     bool active = s->n_active > 0;
@@ -537,10 +541,31 @@ static bool wait_for_work(struct gr_scheduler *s)
     return more;
 }
 
+/* Called in the disk's thread. */
+static void on_disk(void *user)
+{
+    struct gr_scheduler *s = user;
+    pthread_mutex_lock(&s->lock);
+    s->disk_done = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Where all requests wait for the disk, waits for it too, or for what comes in. */
+static void wait_for_disk(struct gr_scheduler *s)
+{
+    if (s->n_active || !s->waiting || !s->disk || !gr_disk_is_busy(s->disk))
+        return;
+    pthread_mutex_lock(&s->lock);
+    while (!s->disk_done && !s->inbox && !s->calls && !s->look && !s->cancelled && !s->now)
+        pthread_cond_wait(&s->wake, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
 void gr_scheduler_run(struct gr_scheduler *s)
 {
     while (gr_scheduler_step(s) || wait_for_work(s))
-        ;
+        wait_for_disk(s);
 }
 
 /* ---- begin and end ---- */
@@ -586,7 +611,7 @@ int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params
         (void)gr_say_status(rc);
     else if (params->cache_dir)
         rc = gr_disk_open(&s->disk, params->cache_dir, params->cache_bytes, params->session,
-                          params->whole);
+                          params->whole, on_disk, s);
     s->prefixes.disk = s->disk, s->prefixes.least = params->cache_least;
     s->prefixes.adapters = params->n_adapter > 0;
     s->prefixes.spare = params->spare ? params->n_seq : -1;

@@ -149,6 +149,7 @@ struct gr_scheduler_stats {
     int32_t n_file;                         /* of cache_dir, for this model */
     uint64_t file_bytes;                    /* of all files there */
     int64_t n_saved, n_restored, n_damaged; /* files since the start */
+    int64_t n_unsaved;                      /* texts that the disk was too slow for */
 };
 struct gr_scheduler_stats gr_scheduler_stats(struct gr_scheduler *s);
 

@@ -66,7 +66,8 @@ struct gr_scheduler {
     uint8_t adapter_sum[GR_MAX_ADAPTER][32]; /* SHA-256 that stand for them in keys */
     float turn[GR_MAX_ADAPTER];              /* adapters of this step */
     int64_t n_turn;
-    bool full; /* the last step found no cells: nothing begins before one has succeeded */
+    int64_t round; /* of admission */
+    bool full;     /* the last step found no cells: nothing begins before one has succeeded */
     struct gr_scheduler_step step;
     double plain_ns, token_ns; /* time of a step without prompts; of a token of a prompt */
     int32_t n_mixed; /* steps with prompts and answers since the last one without prompts */
@@ -84,6 +85,7 @@ struct gr_scheduler {
     int status;                    /* of the device, once it is lost */
     struct gr_scheduler_stats stats;
     struct gr_sequence_view *sequence; /* [n_seq] for gr_scheduler_look */
+    bool disk_done;                    /* something was read or written since the last step */
     bool looked, look;                 /* sequence is filled in; is to be filled in anew */
 };
 

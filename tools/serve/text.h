@@ -10,6 +10,7 @@
 struct gr_chunk;
 struct gr_detok;
 struct gr_conversation;
+struct gr_disk_job;
 
 struct gr_text {
     uint64_t id;
@@ -27,7 +28,11 @@ struct gr_text {
     int32_t n_chunk, next_chunk;
     bool again; /* it was preempted */
     struct gr_prefix_key key;
-    int64_t turn; /* last time that its adapters had a step */
+    int64_t turn;               /* last time that its adapters had a step */
+    struct gr_disk_job *read;   /* of a file with more of it than the cache; NULL: none */
+    int32_t n_restored, n_file; /* tokens of it that the text begins with, and all */
+    bool tried;                 /* a file was read for it */
+    int64_t deferred;           /* round of admission that it lets pass */
     atomic_bool cancelled;
     bool begun, ended;
     enum gr_finish end;
