@@ -238,6 +238,57 @@ def gone():
             opened(s)
 
 
+def kept_cells():
+    """However long sessions are, another request of a whole context finds its cells."""
+    with Served(PROGRAM, [*REF, "-c", "256", "-np", "3", "--kv-pool", "768"]) as s:
+        sessions = [opened(s) for _ in range(3)]
+        for i in range(2):
+            s.post("/v1/completions", {"session": sessions[i], "prompt": [5 + i] * 200, "max_tokens": 4, "ignore_eos": True})
+        status, error = s.refused("/v1/completions", {"session": sessions[2], "prompt": [7] * 200, "max_tokens": 4})
+        assert status == 503 and "sessions" in error["message"] and "--kv-pool" in error["message"], (status, error)
+        got = s.post("/v1/completions", {"session": sessions[2], "prompt": [7] * 90, "max_tokens": 100, "ignore_eos": True, "temperature": 0})
+        assert got["choices"][0]["finish_reason"] == "length" and got["usage"]["completion_tokens"] < 20, got
+        total = sum(length(s, one) for one in sessions)
+        assert 505 <= total <= 513, total
+        got = s.post("/v1/completions", {"prompt": [8] * 200, "max_tokens": 55, "ignore_eos": True})
+        assert got["usage"]["completion_tokens"] == 55, got
+        s.post(f"/sessions/{sessions[0]}/back", {"n": 100})
+        fork = s.call("POST", f"/sessions/{sessions[0]}/fork", {})
+        assert fork[0] == 429 and "close one" in fork[1]["error"]["message"], fork
+        assert s.post("/v1/completions", {"session": sessions[2], "prompt": [7] * 90, "max_tokens": 4})["usage"]
+
+
+def expiry():
+    """A session that nothing uses closes by itself, and makes room for another one."""
+    with Served(PROGRAM, [*REF, "-np", "1", "--session-ttl", "1"]) as s:
+        one = opened(s)
+        for _ in range(4):  # used
+            time.sleep(0.5)
+            go_on(s, one, "a", 1)
+        assert s.call("POST", "/v1/sessions", {})[0] == 429
+        time.sleep(1.2)
+        two = opened(s)
+        status, error = s.refused("/v1/completions", {"session": one, "prompt": "a"})
+        assert status == 404 and error["code"] == "session_not_found", error
+        closed(s, two)
+
+
+def of_one_key():
+    """One key has half of the sessions at most."""
+    with Served(PROGRAM, [*REF, "-np", "3", "--api-key", "key-a,key-b"]) as s:
+        def open_as(key):
+            c = s.connect()
+            c.request("POST", "/v1/sessions", "{}", {"Authorization": KEYS[key]})
+            r = c.getresponse()
+            answer = json.loads(r.read())
+            c.close()
+            return r.status, answer
+        assert [open_as("a")[0] for _ in range(2)] == [200, 200]
+        status, got = open_as("a")
+        assert status == 429 and "one key" in got["error"]["message"], got
+        assert open_as("b")[0] == 200
+
+
 def learned_positions():
     """What the model cannot do is refused with the reason, and nothing changes."""
     with tempfile.TemporaryDirectory() as name:
@@ -267,4 +318,7 @@ with Served(PROGRAM, REF) as server:
 assert server.code == 0, (server.code, server.lines[-5:])
 owners()
 learned_positions()
+kept_cells()
+expiry()
+of_one_key()
 gone()

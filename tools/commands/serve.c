@@ -298,6 +298,14 @@ static int open_chat(struct serving *v)
     return gr_open_template(o, v->server.model, &v->server.chat, &v->server.format);
 }
 
+/* Returns the cells that sessions may hold: all but those of one request, or of a pool of less than
+ * two half. */
+static uint32_t n_kept(uint32_t n_cell, int32_t n_ctx)
+{
+    uint32_t others = (uint32_t)n_ctx < n_cell / 2 ? (uint32_t)n_ctx : n_cell / 2;
+    return n_cell - others;
+}
+
 static int open_scheduler(struct serving *v)
 {
     struct gr_server *s = &v->server;
@@ -320,6 +328,8 @@ static int open_scheduler(struct serving *v)
                                     .n_queue = v->o->queue,
                                     .step_ns = STEP_NS,
                                     .whole = size.state > 0,
+                                    .n_kept = n_kept(gr_session_n_ctx(v->session), s->n_ctx),
+                                    .owners = v->keys != NULL,
                                     .cache_dir = v->o->cache_dir,
                                     .cache_bytes = (uint64_t)v->o->cache_dir_bytes,
                                     .cache_least = CACHE_LEAST,

@@ -58,14 +58,60 @@ void gr_scheduler_close_all(struct gr_scheduler *s)
         close_at(s, &s->conversations);
 }
 
+/* ---- cells ---- */
+
+static int32_t seq_of(const struct gr_conversation *c)
+{
+    return c->text && c->text->seq >= 0 ? c->text->seq : c->seq;
+}
+
+/* Returns the most cells that a conversation shares with one further on in the list. */
+static int32_t shared_behind(const struct gr_scheduler *s, const struct gr_conversation *c)
+{
+    int32_t most = 0, seq = seq_of(c);
+    for (const struct gr_conversation *d = c->next; d && seq >= 0; d = d->next) {
+        int32_t same = seq_of(d) >= 0 ? gr_prefixes_shared(&s->prefixes, seq, seq_of(d)) : 0;
+        most = same > most ? same : most;
+    }
+    return most;
+}
+
+bool gr_scheduler_may_keep(const struct gr_scheduler *s, uint64_t owner, int32_t n,
+                           const char **why)
+{
+    int64_t all = n, of_owner = n, most = s->p.n_kept;
+    for (const struct gr_conversation *c = s->conversations; c; c = c->next) {
+        int32_t own = (c->text ? c->text->n : c->n) - shared_behind(s, c);
+        all += own;
+        of_owner += c->owner == owner ? own : 0;
+    }
+    *why = all > most ? "the sessions would leave too few cells to other requests: close one, cut "
+                        "its text, or start the server with a larger --kv-pool"
+                      : "the sessions of one key may hold half of the cells of all: close one, or "
+                        "cut its text";
+    return !most || (all <= most && (!s->p.owners || of_owner <= most / 2));
+}
+
 /* ---- calls ---- */
+
+static int32_t n_of_owner(const struct gr_scheduler *s, uint64_t owner)
+{
+    int32_t n = 0;
+    for (const struct gr_conversation *c = s->conversations; c; c = c->next)
+        n += c->owner == owner;
+    return n;
+}
 
 static int open_new(struct gr_scheduler *s, uint64_t owner, const struct gr_conversation *from,
                     struct gr_conversation **out, const char **why)
 {
-    *why = "no sequence is left for a conversation: close one";
+    int32_t most = s->p.n_seq - s->p.n_active;
+    *why = "there are as many sessions as may be: close one";
     *out = NULL;
-    if (s->n_conversation >= s->p.n_seq - s->p.n_active)
+    if (s->n_conversation >= most)
+        return GR_E_KV_FULL;
+    *why = "one key may have half of the sessions of all: close one";
+    if (s->p.owners && n_of_owner(s, owner) >= (most + 1) / 2)
         return GR_E_KV_FULL;
     *why = gr_status_text(GR_E_NOMEM_HOST);
     return add(s, owner, from ? from->token : NULL, from ? from->n : 0, out);
@@ -92,6 +138,18 @@ static int fork_of(struct gr_scheduler *s, struct gr_conversation *c, struct gr_
     return rc;
 }
 
+/* Returns how many cells of its own a conversation needs to move what is behind `hi`: those that it
+ * shares now. */
+static int32_t n_to_copy(const struct gr_scheduler *s, const struct gr_conversation *c, int32_t hi)
+{
+    int32_t most = 0;
+    for (const struct gr_conversation *d = s->conversations; d; d = d->next) {
+        int32_t same = d != c && d->seq >= 0 ? gr_prefixes_shared(&s->prefixes, c->seq, d->seq) : 0;
+        most = same > most ? same : most;
+    }
+    return most > hi && hi < s->prefixes.seq[c->seq].n ? most - hi : 0;
+}
+
 /* Removes tokens [lo, hi) of a conversation's text. */
 static int cut(struct gr_scheduler *s, struct gr_conversation *c, int32_t lo, int32_t hi,
                const char **why)
@@ -100,7 +158,11 @@ static int cut(struct gr_scheduler *s, struct gr_conversation *c, int32_t lo, in
     if (lo < 0 || lo > hi || hi > c->n)
         return GR_E_INVALID;
     int rc = 0;
-    if (lo < hi && c->seq >= 0 && lo < s->prefixes.seq[c->seq].n)
+    bool cuts = lo < hi && c->seq >= 0 && lo < s->prefixes.seq[c->seq].n;
+    int32_t n = cuts ? n_to_copy(s, c, hi) : 0;
+    if (n && !gr_scheduler_may_keep(s, c->owner, n, why))
+        return GR_E_KV_FULL;
+    if (cuts)
         rc = gr_prefixes_cut(&s->prefixes, c->seq, lo, hi, why);
     if (rc)
         return rc;
@@ -161,6 +223,7 @@ void gr_scheduler_do_calls(struct gr_scheduler *s, struct gr_scheduler_call *cal
 void gr_scheduler_join(struct gr_scheduler *s, struct gr_text *t)
 {
     struct gr_conversation *c = *place_of(s, t->request.owner, t->request.conversation);
+    const char *why;
     if (!c || c->busy) {
         gr_text_end(t, GR_FINISH_FAILED, GR_E_INVALID,
                     c ? "the conversation has a request" : "there is no such conversation");
@@ -170,11 +233,14 @@ void gr_scheduler_join(struct gr_scheduler *s, struct gr_text *t)
     } else if (c->n && c->key.id != t->key.id) {
         gr_text_end(t, GR_FINISH_FAILED, GR_E_INVALID,
                     "the conversation's text was computed with other adapters");
+    } else if (!gr_scheduler_may_keep(s, c->owner, t->n, &why)) {
+        gr_text_end(t, GR_FINISH_FAILED, GR_E_KV_FULL, why);
     } else if (gr_text_follow(t, c->token, c->n)) {
         gr_text_end(t, GR_FINISH_FAILED, GR_E_NOMEM_HOST, gr_status_text(GR_E_NOMEM_HOST));
     } else {
         c->busy = true;
         c->key = t->key;
+        c->text = t;
         t->conversation = c;
     }
 }
@@ -183,6 +249,7 @@ void gr_scheduler_part(struct gr_text *t)
 {
     struct gr_conversation *c = t->conversation;
     c->busy = false;
+    c->text = NULL;
     if (t->seq < 0)
         return;
     free(c->token);

@@ -416,6 +416,7 @@ void gr_generation_start(struct gr_generation *g, struct gr_fields *f)
         return;
     }
     int rc;
+    gr_sessions_expire(g->server);
     struct gr_request *request = make_requests(g, &rc); /* others go on meanwhile */
     gr_exchange_keep(g->x, on_gone, g);
     pthread_mutex_lock(&g->lock);

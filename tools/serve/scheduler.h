@@ -27,6 +27,8 @@ struct gr_scheduler_params {
     int64_t
         step_ns; /* time of a step that prompts may fill while other texts are generated, 0: any */
     bool whole;  /* the model has recurrent states: sequences are shared whole */
+    uint32_t n_kept;       /* most cells that conversations hold together, 0: any */
+    bool owners;           /* there are several: one has half of that, and of the conversations */
     const char *cache_dir; /* folder where texts go that leave the cache, and from where they come
                               back (disk.h); NULL: none. Needs owners with lasting numbers */
     uint64_t cache_bytes;  /* of its files */
@@ -178,7 +180,9 @@ int32_t gr_scheduler_look(struct gr_scheduler *s, struct gr_sequence_view *view,
 /* A conversation belongs to its owner. A request that names it (gr_request.conversation) continues
  * its text: the prompt follows what is there, and the answer stays. One request at a time; others
  * fail with GR_E_INVALID, as those do that name none of the owner's. What a failed step has lost is
- * computed again from the tokens. There are at most n_seq - n_active with cells. */
+ * computed again from the tokens. There are at most n_seq - n_active. A prompt for whose cells
+ * those of n_kept do not suffice fails with GR_E_KV_FULL, and an answer ends where they are used
+ * up. */
 enum gr_conversation_op {
     GR_CONVERSATION_OPEN,  /* a new, empty one */
     GR_CONVERSATION_FORK,  /* a new one with the same text, whose cells both share */
@@ -192,7 +196,8 @@ struct gr_conversation_result {
     int32_t n_token; /* of its text now */
     /* GR_E_INVALID: no such one, one with a request, or positions beyond its text;
      * GR_E_UNSUPPORTED: the model's cache cannot do it (recurrent states, learned positions,
-     * windows that have dropped cells); GR_E_KV_FULL: no sequence or cell is left; GR_E_CANCELLED:
+     * windows that have dropped cells); GR_E_KV_FULL: no conversation or cell is left, of n_kept or
+     * of what one owner may have; GR_E_CANCELLED:
      * the scheduler has ended. Nothing has changed then. */
     int status;
     const char *message; /* of a status other than 0 */

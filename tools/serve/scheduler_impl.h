@@ -26,9 +26,10 @@ struct gr_conversation {
     uint64_t id, owner;
     int32_t *token; /* [n] its text, of which the cells may lack the end */
     int32_t n;
-    struct gr_prefix_key key; /* of its text, if it has any */
-    int32_t seq;              /* -1: has not had one */
-    bool busy;                /* has a request */
+    struct gr_prefix_key key;   /* of its text, if it has any */
+    int32_t seq;                /* -1: has not had one */
+    bool busy;                  /* has a request */
+    const struct gr_text *text; /* that request's */
     struct gr_conversation *next;
 };
 
@@ -105,6 +106,9 @@ void gr_scheduler_count(struct gr_scheduler *s, struct gr_text *t, int32_t n, in
 void gr_scheduler_do_calls(struct gr_scheduler *s, struct gr_scheduler_call *calls, int status);
 /* Joins a text that came in to the conversation it names; ends it where that is not possible. */
 void gr_scheduler_join(struct gr_scheduler *s, struct gr_text *t);
+/* Returns whether conversations may hold n cells more, and their owner too; *why: the reason. */
+bool gr_scheduler_may_keep(const struct gr_scheduler *s, uint64_t owner, int32_t n,
+                           const char **why);
 /* Ends a text's part in its conversation, to which it adds what it has computed. */
 void gr_scheduler_part(struct gr_text *t);
 /* Closes all conversations. */

@@ -10,12 +10,15 @@
 
 #include "fields.h"
 #include "server.h"
+#include "text.h"
+#include "tools/cli/flags.h"
 
 struct gr_chat_session {
     struct gr_server *server;
     char id[40];
     uint64_t owner, number; /* number: at the scheduler */
     int32_t n;              /* tokens of its text */
+    int64_t used;           /* under the lock: when, monotonic, in ns */
     bool busy;              /* under the lock: has a request or a change */
     struct gr_chat_session *next;
 };
@@ -69,8 +72,28 @@ static void insert(struct gr_chat_session *c)
 {
     struct gr_sessions *s = c->server->sessions;
     pthread_mutex_lock(&s->lock);
+    c->used = gr_serve_now();
     c->next = s->all;
     s->all = c;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void gr_sessions_expire(struct gr_server *server)
+{
+    struct gr_sessions *s = server->sessions;
+    int64_t ttl = server->options->session_ttl * INT64_C(1000000000), now = gr_serve_now();
+    pthread_mutex_lock(&s->lock);
+    for (struct gr_chat_session **at = &s->all; ttl && *at;) {
+        struct gr_chat_session *c = *at;
+        struct gr_conversation_call close = {
+            .op = GR_CONVERSATION_CLOSE, .owner = c->owner, .id = c->number};
+        if (c->busy || now - c->used < ttl || gr_scheduler_call(server->scheduler, &close)) {
+            at = &c->next;
+        } else {
+            *at = c->next;
+            free(c);
+        }
+    }
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -108,6 +131,7 @@ static struct gr_chat_session *take(struct gr_exchange *x, struct gr_server *ser
                                     const char *param)
 {
     struct gr_sessions *s = server->sessions;
+    gr_sessions_expire(server);
     pthread_mutex_lock(&s->lock);
     struct gr_chat_session *c = find(x, s, id);
     bool busy = c && c->busy;
@@ -126,6 +150,7 @@ static void give_back(struct gr_chat_session *c, int32_t n)
 {
     pthread_mutex_lock(&c->server->sessions->lock);
     c->n = n >= 0 ? n : c->n;
+    c->used = gr_serve_now();
     c->busy = false;
     pthread_mutex_unlock(&c->server->sessions->lock);
 }
@@ -280,19 +305,24 @@ static void change(struct gr_exchange *x, struct gr_server *server, enum gr_conv
 void gr_serve_session_open(struct gr_exchange *x, void *user)
 {
     struct gr_server *s = user;
-    if (s->scheduler)
+    if (s->scheduler) {
+        gr_sessions_expire(s);
         change(x, s, GR_CONVERSATION_OPEN, NULL, 0, 0);
-    else
+    } else {
         gr_refuse(x, 501, NULL, "the model generates no texts");
+    }
 }
 
 void gr_serve_session(struct gr_exchange *x, void *user)
 {
     struct gr_sessions *s = ((struct gr_server *)user)->sessions;
     const char *id = gr_exchange_rest(x);
+    gr_sessions_expire(user);
     pthread_mutex_lock(&s->lock);
-    const struct gr_chat_session *c = find(x, s, id);
+    struct gr_chat_session *c = find(x, s, id);
     int32_t n = c ? c->n : -1;
+    if (c)
+        c->used = gr_serve_now();
     pthread_mutex_unlock(&s->lock);
     if (n < 0)
         refuse_id(x, NULL);

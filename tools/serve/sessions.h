@@ -13,6 +13,8 @@ struct gr_server;
 struct gr_sessions;
 
 int gr_sessions_new(struct gr_sessions **out); /* a status */
+/* Closes those that nothing has used for --session-ttl. */
+void gr_sessions_expire(struct gr_server *server);
 /* After gr_scheduler_free. */
 void gr_sessions_free(struct gr_sessions **s);
 
