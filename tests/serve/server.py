@@ -573,7 +573,7 @@ def test_metrics():
         for name in ("requests_running", "requests_waiting", "kv_cache_usage_ratio", "gpu_layers", "prompt_tokens_total",
                      "prompt_tokens_cached_total", "generated_tokens_total", "requests_total", "cancelled_total", "preemptions_total"):
             expect(name, "gpurun:" + name in values)
-        for name in "ttft_seconds", "inter_token_seconds", "e2e_seconds", "queue_seconds":
+        for name in "ttft_seconds", "inter_token_seconds", "e2e_seconds", "queue_seconds", "batch_tokens":
             buckets = values[f"gpurun:{name}_bucket"]
             counts = [v for _, v in buckets]
             bounds = [float(re.search('le="([^"]+)"', labels)[1]) for labels, _ in buckets]

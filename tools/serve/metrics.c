@@ -11,16 +11,6 @@
 
 #define TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* Upper bounds of buckets, in seconds. */
-static const double bound[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
-                               0.5,   1,      2.5,   5,    10,    30,   60,  300};
-enum { N_BOUND = sizeof bound / sizeof *bound };
-
-struct histogram {
-    int64_t n[N_BOUND + 1]; /* of each bucket alone; the last one is unbounded */
-    double sum;
-};
-
 enum { TTFT, INTER_TOKEN, E2E, QUEUE, N_HISTOGRAM };
 static const struct {
     const char *name, *help;
@@ -40,7 +30,7 @@ enum { N_REASON = sizeof reason / sizeof *reason };
 
 struct gr_metrics {
     pthread_mutex_t lock;
-    struct histogram histogram[N_HISTOGRAM];
+    struct gr_histogram histogram[N_HISTOGRAM];
     int64_t n_reason[N_REASON];
 };
 
@@ -62,14 +52,9 @@ void gr_metrics_free(struct gr_metrics **m)
     *m = NULL;
 }
 
-static void observe(struct histogram *h, int64_t ns)
+static void observe(struct gr_histogram *h, int64_t ns)
 {
-    double s = (double)ns / 1e9;
-    int i = 0;
-    while (i < N_BOUND && s > bound[i])
-        i++;
-    h->n[i]++;
-    h->sum += s;
+    gr_histogram_add(h, gr_bound_seconds, (double)ns / 1e9);
 }
 
 void gr_metrics_count(struct gr_server *s, const struct gr_result *r)
@@ -104,19 +89,34 @@ static void put(FILE *f, const char *name, const char *type, const char *help, d
     fprintf(f, "gpurun:%s %.17g\n", name, value);
 }
 
-static void put_histogram(FILE *f, int which, const struct histogram *h)
+/* Writes a histogram; label: one of its own, `name="value"`, or an empty text. */
+static void put_histogram(FILE *f, const char *name, const char *label,
+                          const double bound[GR_N_BOUND], const struct gr_histogram *h)
 {
-    const char *name = histogram_name[which].name;
+    const char *comma = *label ? "," : "", *open = *label ? "{" : "", *close = *label ? "}" : "";
     int64_t n = 0;
-    put_head(f, name, "histogram", histogram_name[which].help);
-    for (int i = 0; i <= N_BOUND; i++) {
+    for (int i = 0; i < GR_N_BOUND; i++) {
         n += h->n[i];
-        if (i < N_BOUND)
-            fprintf(f, "gpurun:%s_bucket{le=\"%g\"} %lld\n", name, bound[i], (long long)n);
-        else
-            fprintf(f, "gpurun:%s_bucket{le=\"+Inf\"} %lld\n", name, (long long)n);
+        fprintf(f, "gpurun:%s_bucket{%s%sle=\"%g\"} %lld\n", name, label, comma, bound[i],
+                (long long)n);
     }
-    fprintf(f, "gpurun:%s_sum %.9g\ngpurun:%s_count %lld\n", name, h->sum, name, (long long)n);
+    n += h->n[GR_N_BOUND];
+    fprintf(f, "gpurun:%s_bucket{%s%sle=\"+Inf\"} %lld\n", name, label, comma, (long long)n);
+    fprintf(f, "gpurun:%s_sum%s%s%s %.9g\n", name, open, label, close, h->sum);
+    fprintf(f, "gpurun:%s_count%s%s%s %lld\n", name, open, label, close, (long long)n);
+}
+
+static void put_steps(FILE *f, const struct gr_scheduler_stats *s)
+{
+    static const char *const phase[] = {[GR_PHASE_PROMPT] = "phase=\"prompt\"",
+                                        [GR_PHASE_DECODE] = "phase=\"decode\"",
+                                        [GR_PHASE_MIXED] = "phase=\"mixed\""};
+    put_head(f, "step_seconds", "histogram",
+             "Time of a step that has tokens of prompts, of answers, or both.");
+    for (int i = 0; i < GR_N_PHASE; i++)
+        put_histogram(f, "step_seconds", phase[i], gr_bound_seconds, &s->step_seconds[i]);
+    put_head(f, "batch_tokens", "histogram", "Tokens of a step.");
+    put_histogram(f, "batch_tokens", "", gr_bound_tokens, &s->step_tokens);
 }
 
 static void put_scheduler(FILE *f, const struct gr_scheduler_stats *s)
@@ -176,8 +176,10 @@ static void put_results(FILE *f, struct gr_metrics *m)
     for (int i = 0; i < N_REASON; i++)
         fprintf(f, "gpurun:requests_total{finish_reason=\"%s\"} %lld\n", reason[i],
                 (long long)m->n_reason[i]);
-    for (int i = 0; i < N_HISTOGRAM; i++)
-        put_histogram(f, i, &m->histogram[i]);
+    for (int i = 0; i < N_HISTOGRAM; i++) {
+        put_head(f, histogram_name[i].name, "histogram", histogram_name[i].help);
+        put_histogram(f, histogram_name[i].name, "", gr_bound_seconds, &m->histogram[i]);
+    }
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -194,6 +196,7 @@ void gr_serve_metrics(struct gr_exchange *x, void *user)
     FILE *f = open_memstream(&text, &n);
     if (f) {
         put_scheduler(f, &stats);
+        put_steps(f, &stats);
         put_devices(f, s);
         put_results(f, s->metrics);
     }

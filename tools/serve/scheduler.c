@@ -420,9 +420,14 @@ static void measure(struct gr_scheduler *s, int64_t ns)
         s->plain_ns = mean(s->plain_ns, (double)ns), s->n_mixed = 0;
     else if ((double)ns > s->plain_ns)
         s->token_ns = mean(s->token_ns, ((double)ns - s->plain_ns) / s->step.n_prompt);
-    s->n_mixed += s->step.n_prompt && s->step.n_prompt < s->step.n;
+    enum gr_phase phase = !s->step.n_prompt               ? GR_PHASE_DECODE
+                          : s->step.n_prompt == s->step.n ? GR_PHASE_PROMPT
+                                                          : GR_PHASE_MIXED;
+    s->n_mixed += phase == GR_PHASE_MIXED;
     pthread_mutex_lock(&s->lock);
     s->stats.n_step++, s->stats.step_ns += ns;
+    gr_histogram_add(&s->stats.step_seconds[phase], gr_bound_seconds, (double)ns / 1e9);
+    gr_histogram_add(&s->stats.step_tokens, gr_bound_tokens, s->step.n);
     s->stats.last.n_prompt = s->step.n_prompt;
     s->stats.last.n_answer = s->step.n - s->step.n_prompt;
     s->stats.last.ns = ns;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "gpurun.h"
+#include "histogram.h"
 
 struct gr_scheduler;
 
@@ -136,12 +137,16 @@ int gr_scheduler_status(struct gr_scheduler *s);
  * cancelled. */
 void gr_scheduler_stop(struct gr_scheduler *s, bool now);
 
+/* A step has tokens of prompts, of answers, or both. */
+enum gr_phase { GR_PHASE_PROMPT, GR_PHASE_DECODE, GR_PHASE_MIXED, GR_N_PHASE };
+
 /* Sums since the start, and what there is now; from any thread. */
 struct gr_scheduler_stats {
     int32_t n_active, n_waiting;
     uint32_t n_cell, n_used; /* cells in all; used, by texts that have ended too */
     int64_t n_step, step_ns; /* steps, and their time */
-    struct {                 /* the last step: tokens of prompts, of answers */
+    struct gr_histogram step_seconds[GR_N_PHASE], step_tokens;
+    struct { /* the last step: tokens of prompts, of answers */
         int32_t n_prompt, n_answer;
         int64_t ns;
     } last;
