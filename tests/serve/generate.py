@@ -397,6 +397,28 @@ def test_ollama_errors(s):
         assert got == status and isinstance(error, str) and word in error, (path, body, got, error)
 
 
+def test_steps(s):
+    """Each step is in the histogram of what it has, and so are its tokens."""
+    def read():
+        return {line.split()[0]: float(line.split()[1]) for line in s.get("/metrics")[1].splitlines() if line.startswith("gpurun:")}
+
+    before = read()
+    usage = s.post("/v1/completions", {"prompt": [7, 5, 9, 11], "max_tokens": 6, "ignore_eos": True})["usage"]
+    end = time.monotonic() + LIMIT
+    while (after := read())["gpurun:batch_tokens_sum"] - before["gpurun:batch_tokens_sum"] < 9 and time.monotonic() < end:
+        time.sleep(0.01)
+    more = {name: after[name] - before.get(name, 0) for name in after}
+    assert usage["prompt_tokens"] == 4 and usage["completion_tokens"] == 6, usage
+    counts = [more[f'gpurun:step_seconds_count{{phase="{phase}"}}'] for phase in ("prompt", "decode", "mixed")]
+    assert counts == [1, 5, 0] and more["gpurun:steps_total"] == 6, more
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    assert more["gpurun:batch_tokens_count"] == 6 and more["gpurun:batch_tokens_sum"] == 4 - cached + 5, (more, usage)
+    assert more['gpurun:batch_tokens_bucket{le="1"}'] == 5 and more['gpurun:batch_tokens_bucket{le="4"}'] == 6, more
+    assert more['gpurun:step_seconds_bucket{phase="decode",le="+Inf"}'] == 5
+    total = sum(after[f'gpurun:step_seconds_sum{{phase="{phase}"}}'] for phase in ("prompt", "decode", "mixed"))
+    assert math.isclose(total, after["gpurun:step_seconds_total"], rel_tol=1e-6)
+
+
 # ---- clients that go ----
 
 def running(s):
@@ -452,6 +474,22 @@ def overload():
         assert "[DONE]" in rest or '"error"' in rest.strip().splitlines()[-1], rest[-300:]
 
 
+def deadlines():
+    """A request that takes too long ends with what there is; the next one is served."""
+    with Served(PROGRAM, [*REF, "-np", "1", "-c", "4096", "--request-timeout", "1"]) as s:
+        long = {"prompt": PROMPT, "max_tokens": -1, "ignore_eos": True}
+        begin = time.monotonic()
+        got = s.post("/v1/completions", long)
+        assert got["choices"][0]["finish_reason"] == "length" and 0 < got["usage"]["completion_tokens"] < 4000, got
+        assert 0.9 < time.monotonic() - begin < 30
+        assert s.post("/v1/completions", {**long, "max_tokens": 2})["usage"]["completion_tokens"] == 2
+        newline = s.post("/tokenize", {"content": "\n"})["tokens"][-1]
+        for bias, most in ({str(newline): 100}, 20), ({str(newline): -100}, 0):
+            got = s.post("/completion", {"prompt": PROMPT, "n_predict": 40, "t_max_predict_ms": 1, "ignore_eos": True, "logit_bias": bias,
+                                         "temperature": 0})
+            assert (got["tokens_predicted"] < most) if most else got["tokens_predicted"] == 40, (bias, got)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -467,6 +505,7 @@ def main():
         assert s.code == 0, ("the server ended with", s.code, s.lines[-5:])
     ways()
     overload()
+    deadlines()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "tests/tools/tiny.h"
@@ -384,5 +385,37 @@ Test(scheduler, requests_come_from_threads)
         if (client[i].result.end != GR_FINISH_CANCELLED)
             check_alone(&w, &client[i], "from a thread");
     }
+    close_world(&w);
+}
+
+/* A request whose time is over fails before it has begun, and its answer ends once it has. */
+Test(scheduler, requests_end_in_time)
+{
+    struct world w = open_world(tiny_model(false), 2, 512);
+    struct gr_rng rng = gr_rng_new(50);
+    static const int64_t most[] = {0, 1, 200000000, INT64_MAX};
+    for (int i = 0; i < 4; i++) {
+        make_client(&w, &client[i], &rng, 20);
+        client[i].seed = ENDLESS, client[i].n_predict = 100;
+        struct gr_request r = request_of(&w, &client[i]);
+        r.most_ns = most[i];
+        r.priority = i == 2;
+        cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[i].id), 0);
+    }
+    gr_scheduler_step(w.scheduler);
+    cr_expect_eq(client[1].result.end, GR_FINISH_FAILED);
+    cr_expect_eq(client[1].result.status, GR_E_CANCELLED);
+    while (client[2].n < 3)
+        gr_scheduler_step(w.scheduler);
+    usleep(200000);
+    gr_scheduler_step(w.scheduler);
+    cr_expect_eq(client[2].n_result, 1);
+    cr_expect_eq(client[2].result.end, GR_FINISH_LENGTH);
+    cr_expect_lt(client[2].n, 100);
+    cr_expect_eq(client[2].result.n_generated, client[2].n);
+    run(&w);
+    for (int i = 0; i < 4; i += 3)
+        check_alone(&w, &client[i], "beside those that ended");
+    cr_expect_eq(client[1].n_result + client[2].n_result, 2);
     close_world(&w);
 }

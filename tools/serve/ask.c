@@ -291,6 +291,8 @@ static void read_lengths(struct gr_ask *a, struct gr_fields *f, const struct gr_
     a->n_predict = s->options->n_predict;
     for (int i = 2; i >= 0; i--)
         a->n_predict = (int32_t)gr_field_int(f, names[i], a->n_predict, -2, INT32_MAX);
+    int64_t ms = gr_field_int(f, "t_max_predict_ms", 0, -1, INT32_MAX);
+    a->predict_ms = ms > 0 ? ms : 0;
     a->n = (int32_t)gr_field_int(f, "n", 1, 1, GR_ASK_CHOICES);
     int64_t seed = gr_field_int(f, "seed", -1, INT64_MIN, INT64_MAX);
     a->seed = gr_field(f, "seed") && seed != -1 ? (uint64_t)seed : gr_choose_seed(s->options);

@@ -20,6 +20,7 @@ struct gr_ask {
     struct gr_sampler_choice sampler; /* complete but for the seed of each text */
     uint64_t seed;
     int32_t n;                      /* texts of each prompt */
+    int64_t predict_ms;             /* t_max_predict_ms; 0: any */
     int32_t n_predict;              /* tokens of a text, < 0: up to the context's length */
     int32_t extend_n, extend_w;     /* Self-Extend (gr_request); extend_n 1: off */
     int32_t reuse, slot;            /* gr_request */

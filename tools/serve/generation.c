@@ -10,6 +10,7 @@
 #include "gpurun.h"
 #include "sessions.h"
 #include "text.h"
+#include "tools/cli/flags.h"
 
 /* ---- begin and end ---- */
 
@@ -335,6 +336,8 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
                              .n_probs = a->n_top < 0   ? 0
                                         : a->n_top > 1 ? a->n_top
                                                        : 1,
+                             .most_ns = g->server->options->request_timeout * INT64_C(1000000000),
+                             .predict_ns = a->predict_ms * 1000000,
                              .owner = gr_exchange_owner(g->x),
                              .conversation =
                                  g->session ? gr_chat_session_conversation(g->session) : 0,

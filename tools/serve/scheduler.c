@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "disk.h"
 #include "gpurun.h"
@@ -212,6 +213,33 @@ static bool receive(struct gr_scheduler *s, int status, bool *some)
     return now;
 }
 
+/* Frees a request that waited and has ended. */
+static void drop_waiting(struct gr_scheduler *s, struct gr_text *t)
+{
+    gr_scheduler_take(s, t);
+    if (t->conversation)
+        gr_scheduler_part(t);
+    gr_scheduler_count(s, t, -1, 0);
+    forget(s, t);
+}
+
+/* Ends requests that have no time left. */
+static void end_late(struct gr_scheduler *s)
+{
+    struct gr_text *next_line, *next;
+    int64_t now = gr_serve_now();
+    for (struct gr_text *line = s->waiting; line; line = next_line) {
+        next_line = line->next_line;
+        for (struct gr_text *t = line; t; t = next) {
+            next = t->next;
+            if (gr_text_end_late(t, now))
+                drop_waiting(s, t);
+        }
+    }
+    for (int32_t i = 0; i < s->n_active; i++)
+        (void)gr_text_end_late(s->active[i], now);
+}
+
 /* Ends requests that wait: those that were cancelled, or all. */
 static void end_waiting(struct gr_scheduler *s, bool all, enum gr_finish end, int status,
                         const char *message)
@@ -223,12 +251,8 @@ static void end_waiting(struct gr_scheduler *s, bool all, enum gr_finish end, in
             next = t->next;
             if (!all && !t->cancelled)
                 continue;
-            gr_scheduler_take(s, t);
             gr_text_end(t, end, status, message);
-            if (t->conversation)
-                gr_scheduler_part(t);
-            gr_scheduler_count(s, t, -1, 0);
-            forget(s, t);
+            drop_waiting(s, t);
         }
     }
 }
@@ -525,6 +549,7 @@ bool gr_scheduler_step(struct gr_scheduler *s)
     bool some, now = receive(s, 0, &some);
     if (now || some)
         end_waiting(s, now, GR_FINISH_CANCELLED, 0, NULL);
+    end_late(s);
     sweep(s, now);
     if (s->disk)
         gr_disk_poll(s->disk);
@@ -565,8 +590,12 @@ static void wait_for_disk(struct gr_scheduler *s)
     if (s->n_active || !s->waiting || !s->disk || !gr_disk_is_busy(s->disk))
         return;
     pthread_mutex_lock(&s->lock);
-    while (!s->disk_done && !s->inbox && !s->calls && !s->look && !s->cancelled && !s->now)
-        pthread_cond_wait(&s->wake, &s->lock);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++; /* requests may have no time left then */
+    int rc = 0;
+    while (!s->disk_done && !s->inbox && !s->calls && !s->look && !s->cancelled && !s->now && !rc)
+        rc = pthread_cond_timedwait(&s->wake, &s->lock, &until);
     pthread_mutex_unlock(&s->lock);
 }
 

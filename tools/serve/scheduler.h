@@ -95,10 +95,14 @@ struct gr_request {
      * in the cache is not computed: its cells are copied, and their keys turned to their new
      * positions. They have seen the text that was before them there, so results differ. 0: off. */
     int32_t reuse;
-    bool special;          /* names of control tokens are part of the text */
-    int32_t n_probs;       /* likely tokens listed for each token; 0: no probabilities */
-    int32_t priority;      /* larger: first */
-    uint64_t owner;        /* prefixes are shared within an owner, who has a fair part */
+    bool special;       /* names of control tokens are part of the text */
+    int32_t n_probs;    /* likely tokens listed for each token; 0: no probabilities */
+    int64_t most_ns;    /* time of the request, waiting included: an answer that has begun ends
+                           with its length then, another request fails as cancelled; 0: any */
+    int64_t predict_ns; /* time from the first token on, after which an answer of more than a line
+                           ends with its length; 0: any */
+    int32_t priority;   /* larger: first */
+    uint64_t owner;     /* prefixes are shared within an owner, who has a fair part */
     uint64_t conversation; /* whose text the prompt follows; 0: none */
     const float *adapters; /* [GR_MAX_ADAPTER] strengths, with n_adapter; NULL: all are 0. Steps
                               have texts of the same strengths, in turn; others share no cells */

@@ -216,6 +216,25 @@ void gr_text_end(struct gr_text *t, enum gr_finish end, int status, const char *
     finish(t, &(struct gr_result){.end = end, .stop = -1, .status = status, .message = message});
 }
 
+bool gr_text_end_late(struct gr_text *t, int64_t now)
+{
+    if (t->ended || !t->request.most_ns || now - t->submitted < t->request.most_ns)
+        return false;
+    if (t->n > t->n_prompt)
+        gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
+    else
+        gr_text_end(t, GR_FINISH_FAILED, GR_E_CANCELLED,
+                    "the time for a request was over before its answer began");
+    return true;
+}
+
+/* Returns whether an answer has taken as long as it may. */
+static bool takes_long(struct gr_text *t, const char *p, size_t n)
+{
+    t->lines |= n && memchr(p, '\n', n);
+    return t->request.predict_ns && t->lines && gr_serve_now() - t->first > t->request.predict_ns;
+}
+
 /* Returns the status of a failure to pick a token: where the logits are numbers, it is the request
  * that leaves no token, or whose grammar takes too much. */
 static int pick_status(int rc, const float *logits, int32_t n_vocab)
@@ -258,8 +277,8 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
     if (t->request.n_probs)
         add_probs(&piece, top, t->request.n_probs, logits, n_vocab);
     int32_t stop = put(t, &piece, p, n, &rc);
-    bool full =
-        t->n >= n_ctx || (t->request.n_predict >= 0 && t->n - t->n_prompt >= t->request.n_predict);
+    bool full = t->n >= n_ctx || takes_long(t, p, n) ||
+                (t->request.n_predict >= 0 && t->n - t->n_prompt >= t->request.n_predict);
     if (rc)
         gr_text_end(t, GR_FINISH_FAILED, rc, gr_failure_text(rc));
     else if (stop >= 0)

@@ -35,6 +35,7 @@ struct gr_text {
     int64_t deferred;           /* round of admission that it lets pass */
     atomic_bool cancelled;
     bool begun, ended;
+    bool lines; /* a line of the answer has ended */
     enum gr_finish end;
     int64_t submitted, started, first; /* times in ns */
     /* While it waits: texts of one owner and priority are a line, the oldest first. */
@@ -65,6 +66,8 @@ void gr_text_prompt(struct gr_text *t, int32_t n_vocab, const float *logits);
 /* Picks the next token by its logits and passes it on; the text may have ended then. */
 void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_vocab,
                   const float *logits, int32_t n_ctx);
+/* Ends a text that has no time left at `now`, and returns whether it did. */
+bool gr_text_end_late(struct gr_text *t, int64_t now);
 /* Ends the text and says so, once. message: of GR_FINISH_FAILED. */
 void gr_text_end(struct gr_text *t, enum gr_finish end, int status, const char *message);
 
