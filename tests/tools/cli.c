@@ -223,7 +223,7 @@ Test(cli, usage_errors)
     expect_exit(GPURUN(NULL, "--tmep", "1"), 2, "unknown flag '--tmep': did you mean --temp?");
     expect_exit(GPURUN(NULL, "rnu"), 2, "did you mean gpurun run?");
     expect_exit(GPURUN(NULL, "Hello there"), 2, "gpurun -p");
-    expect_exit(GPURUN(NULL, "serve", "--slot-save-path"), 2, "not in this version");
+    expect_exit(GPURUN(NULL, "serve", "--reuse-port"), 2, "not in this version");
     expect_exit(GPURUN(NULL, "--temp", "warm"), 2,
                 "--temp is 'warm': a number from -1000 to 1000 is expected");
     expect_exit(GPURUN(NULL, "-n"), 2, "-n needs a value");
