@@ -227,6 +227,11 @@ def test_refusals(s):
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"a": [' + "{}," * 60000 + "{}]}"}}
     status, error = s.refused("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]})
     assert status == 400 and "tool_calls" in error["param"], error
+    # lists of tokens may be longer than other lists
+    assert s.post("/detokenize", {"tokens": [5] * 300000})["content"]
+    for tokens in ["a"] * 100001, [5] * 800001, [[]] * 60000:
+        status, error = s.refused("/detokenize", {"tokens": tokens})
+        assert status == 400 and "100000 values" in error["message"], error
     # an assistant who said nothing
     chat(s, messages=[MESSAGES[-1], {"role": "assistant", "content": None}, MESSAGES[-1]], max_tokens=1)
     s.post("/v1/completions", {**good, "max_tokens": None, "n_predict": 1, "user": "u", "unknown": {}})
