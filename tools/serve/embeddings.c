@@ -331,6 +331,19 @@ static void add_part(struct request *r, struct gr_fields *f, const char *name, c
         gr_field_wrong(f, name, "%s: %s", name, gr_failure_text(rc));
 }
 
+/* Begins the next text with tokens that are known. */
+static void begin_with(struct request *r, struct gr_fields *f, const struct gr_ids *ids)
+{
+    struct gr_ids *text = &r->embedding.text[r->embedding.n_text];
+    text->id = malloc((ids->n + 1) * sizeof *text->id);
+    if (!text->id) {
+        gr_field_wrong(f, "", "out of memory");
+        return;
+    }
+    memcpy(text->id, ids->id, ids->n * sizeof *text->id);
+    text->n = ids->n;
+}
+
 static void add_tokens(struct request *r, struct gr_fields *f, const json_t *v)
 {
     struct gr_ids *text = &r->embedding.text[r->embedding.n_text];
@@ -446,23 +459,28 @@ static int32_t find_label(const struct gr_server *s)
 static void read_documents(struct request *r, struct gr_fields *f)
 {
     const json_t *query = gr_field(f, "query"), *list = gr_field_list(f, "documents"), *one;
+    struct gr_ids ids = {0}; /* of the query */
     size_t i;
     if (!gr_field_text(f, "query") || !json_string_length(query))
         gr_field_wrong(f, "query", "query: a text is expected");
     if (f->wrong || !reserve(r, f, "documents", json_array_size(list)))
         return;
+    if (gr_ids_add(&ids, r->server->model, json_string_value(query), json_string_length(query)))
+        gr_field_wrong(f, "query", "query: %s", gr_error_message());
     json_array_foreach(list, i, one)
     {
         const json_t *text = document_text(one);
         if (!text)
             gr_field_wrong(f, "documents", "documents[%zu]: a text is expected, or {\"text\": ..}",
                            i);
+        if (!f->wrong)
+            begin_with(r, f, &ids);
         if (f->wrong)
-            return;
-        add_part(r, f, "query", query);
+            break;
         add_part(r, f, "documents", text);
         end_text(r, f, "documents", (int)i);
     }
+    gr_ids_free(&ids);
 }
 
 void gr_serve_rerank(struct gr_exchange *x, void *user)
