@@ -69,8 +69,9 @@ gr_refuse_fn gr_refuse_plain;
 /* Makes a string of any bytes: what is no UTF-8 becomes U+FFFD. NULL: no memory. */
 json_t *gr_json_text(const char *p, size_t n);
 
-/* Adds the number of values of a JSON text, in eighths, to *n_value; returns why it is refused, with
- * more than 100,000 in all or a depth over 64, NULL: it is not. A number of a list is an eighth. */
+/* Adds the number of values of a JSON text, in eighths, to *n_value; returns why it is refused,
+ * with more than 100,000 in all or a depth over 64, NULL: it is not. A number of a list is an
+ * eighth. */
 const char *gr_json_too_much(const char *p, size_t n, size_t *n_value);
 /* Reads the body as an object, within the limits of nodes and depth; NULL: refused. The body is
  * dropped. */

@@ -238,16 +238,11 @@ static void *run_job(void *user)
 static int begin_job(struct gr_slots *s, struct job *j)
 {
     pthread_t thread;
-    int status = 0;
     pthread_mutex_lock(&s->lock);
-    if (s->ended)
+    int status = s->ended ? 503 : s->n_job >= MOST_JOBS ? 429 : 0;
+    if (!status && pthread_create(&thread, NULL, run_job, j))
         status = 503;
-    else if (s->n_job >= MOST_JOBS)
-        status = 429;
-    else if (pthread_create(&thread, NULL, run_job, j))
-        status = 503;
-    else
-        s->n_job++;
+    s->n_job += !status;
     pthread_mutex_unlock(&s->lock);
     if (!status)
         pthread_detach(thread);
