@@ -123,7 +123,7 @@ static void texts_beside(struct gr_model *m, const struct gr_session_params *p, 
     gr_session_close(&s);
 }
 
-/* Whether the same bits; names the first token that differs. */
+/* Fails with the first token whose bits differ. */
 static void compare(const struct texts *a, const struct texts *b, int n_seq, const char *of)
 {
     for (int q = 0; q < n_seq; q++)
