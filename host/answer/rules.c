@@ -197,7 +197,10 @@ static void add_separated(struct writer *w, uint32_t seq, const struct tool *t)
     json_t *properties = json_object_get(t->schema, "properties"), *names = json_array(), *schema;
     uint32_t first = 0, more = 0;
     const char *key;
-    json_object_foreach(properties, key, schema) json_array_append_new(names, json_string(key));
+    json_object_foreach(properties, key, schema)
+    {
+        json_array_append_new(names, json_string(key));
+    }
     for (size_t i = json_array_size(names); i && !r->rc; i--) {
         key = json_string_value(json_array_get(names, i - 1));
         uint32_t rule = gr_rules_new(r), next = gr_rules_seq(r);

@@ -241,21 +241,23 @@ Test(answer, lists_and_names)
 Test(answer, lists_as_in_python)
 {
     static const struct answer_case cases[] = {
-        {"lfm2", NULL,
+        {"lfm2-tools", NULL,
          "I look.<|tool_call_start|>[f(a='it\\'s \"x\"', b=[1, 'y', None], c={'k': True, \"l\": "
          "-1.5})]<|tool_call_end|>So.",
          "text(I look.)call0(f,)arguments0({\"a\": \"it's \\\"x\\\"\", \"b\": [1, \"y\", null], "
          "\"c\": {\"k\": true, \"l\": -1.5}})done0text(So.)"},
-        {"lfm2", NULL, "<|tool_call_start|>[f(), g.h(a=\"]\"),k(b='\\x41\\n\\d')]<|tool_call_end|>",
+        {"lfm2-tools", NULL,
+         "<|tool_call_start|>[f(), g.h(a=\"]\"),k(b='\\x41\\n\\d')]<|tool_call_end|>",
          "call0(f,)arguments0({})call1(g.h,)arguments1({\"a\": \"]\"})call2(k,)arguments2({\"b\": "
          "\"\\u0041\\n\\\\d\"})done0done1done2"},
-        {"lfm2", NULL, "<|tool_call_start|>[f(a='x\ny')]",
+        {"lfm2-tools", NULL, "<|tool_call_start|>[f(a='x\ny')]",
          "call0(f,)arguments0({\"a\": \"x\\u000ay\"})done0"},
-        {"lfm2", NULL, "<|tool_call_start|>[f(1)]<|tool_call_end|>",
+        {"lfm2-tools", NULL, "<|tool_call_start|>[f(1)]<|tool_call_end|>",
          "text(<|tool_call_start|>[f(1)]<|tool_call_end|>)"},
-        {"lfm2", NULL, "<|tool_call_start|>[f(a=1), 2]",
+        {"lfm2-tools", NULL, "<|tool_call_start|>[f(a=1), 2]",
          "call0(f,)arguments0({\"a\": 1})withdrawn0text(<|tool_call_start|>[f(a=1), 2])"},
-        {"lfm2", NULL, "<|tool_call_start|>[f(a=[1, 2)]", "text(<|tool_call_start|>[f(a=[1, 2)])"},
+        {"lfm2-tools", NULL, "<|tool_call_start|>[f(a=[1, 2)]",
+         "text(<|tool_call_start|>[f(a=[1, 2)])"},
         {"olmo3", NULL, "<think>hm</think><function_calls>f(a=1)\ng(b=False)</function_calls>",
          "reasoning(hm)call0(f,)arguments0({\"a\": 1})call1(g,)arguments1({\"b\": "
          "false})done0done1"},
@@ -266,13 +268,13 @@ Test(answer, lists_as_in_python)
 Test(answer, lists_between_marks)
 {
     static const struct answer_case cases[] = {
-        {"apertus", NULL,
+        {"apertus-tools", NULL,
          "<|inner_prefix|>hm<|inner_suffix|><|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": "
          "{}}]<|tools_suffix|>",
          "reasoning(hm)call0(f,)arguments0({\"a\": 1})call1(g,)arguments1({})done0done1"},
-        {"apertus", NULL, "<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>",
+        {"apertus-tools", NULL, "<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>",
          "text(<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>)"},
-        {"nemotron", NULL,
+        {"nemotron-tools", NULL,
          "<think>\nhm\n</think>\n<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": "
          "\"x\"}}]</TOOLCALL>",
          "reasoning(hm)call0(f,)arguments0({\"a\": \"x\"})done0"},
@@ -281,10 +283,10 @@ Test(answer, lists_between_marks)
          "\"arguments\": {}}]\n</tool_calls>\n</answer>",
          "reasoning(hm)text(I look.)call0(f,)arguments0({})done0"},
         {"hunyuan", NULL, "<think>\n\n</think>\n<answer>\nYes.\n</answer>", "text(Yes.)"},
-        {"jamba", NULL,
+        {"jamba-tools", NULL,
          "<tool_calls>[\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n]</tool_calls>",
          "call0(f,)arguments0({\"a\": 1})done0"},
-        {"internlm2", NULL,
+        {"internlm2-tools", NULL,
          "I look.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {\"a\": "
          "1}}<|action_end|>",
          "text(I look.)call0(f,)arguments0({\"a\": 1})done0"},
@@ -350,13 +352,13 @@ Test(answer, format_of_a_template)
         {"<|START_ACTION|>", "command-r7b"},
         {"<|tool_calls_section_begin|>", "kimi-k2"},
         {"<" D "function_calls>", "deepseek-v3.2"},
-        {"List of tools: <|tool_list_start|>[", "lfm2"},
-        {"<|tools_prefix|>", "apertus"},
-        {"<TOOLCALL>", "nemotron"},
-        {"<tool_calls>", "jamba"},
+        {"List of tools: <|tool_list_start|>[", "lfm2-tools"},
+        {"<|tools_prefix|>", "apertus-tools"},
+        {"<TOOLCALL>", "nemotron-tools"},
+        {"<tool_calls>", "jamba-tools"},
         {"<answer> <tool_calls>", "hunyuan"},
         {"<function_calls>", "olmo3"},
-        {"<|action_start|><|plugin|>", "internlm2"},
+        {"<|action_start|><|plugin|>", "internlm2-tools"},
         {"{% if tools %}", "json"},
         {"{{ messages }}", "plain"},
         {"", "plain"},

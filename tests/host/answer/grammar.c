@@ -214,13 +214,13 @@ static const struct {
              {"deepseek-v3.2", "<\xef\xbd\x9c"
                                "DSML\xef\xbd\x9c"
                                "function_calls>"},
-             {"lfm2", "<|tool_call_start|>"},
+             {"lfm2-tools", "<|tool_call_start|>"},
              {"olmo3", "<function_calls>"},
-             {"apertus", "<|tools_prefix|>"},
-             {"nemotron", "<TOOLCALL>"},
+             {"apertus-tools", "<|tools_prefix|>"},
+             {"nemotron-tools", "<TOOLCALL>"},
              {"hunyuan", "<tool_calls>"},
-             {"jamba", "<tool_calls>"},
-             {"internlm2", "<|action_start|>"},
+             {"jamba-tools", "<tool_calls>"},
+             {"internlm2-tools", "<|action_start|>"},
              {"json", NULL}};
 
 /* Beginnings of the mark in any order, characters, sometimes the mark. */

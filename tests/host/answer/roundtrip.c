@@ -148,7 +148,7 @@ static const struct family {
            "'false' }}\">{{ v if v is string else v|tojson }}</" D "parameter>\n{% endfor %}</" D
            "invoke>\n{% endfor %}</" D "function_calls>",
      false, true, false},
-    {"lfm2",
+    {"lfm2-tools",
      "{{ text }}<|tool_call_start|>[{% for c in calls %}{{ c.name }}({% for k, v in "
      "c.arguments|items %}{{ k }}={{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor %}){{ '' "
      "if loop.last else ', ' }}{% endfor %}]<|tool_call_end|>",
@@ -158,12 +158,12 @@ static const struct family {
            "c.arguments|items %}{{ k }}={{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor "
            "%}){{ '' if loop.last else '\n' }}{% endfor %}</function_calls>",
      false, false, false},
-    {"apertus",
+    {"apertus-tools",
      "{% if reasoning %}<|inner_prefix|>{{ reasoning }}<|inner_suffix|>{% endif %}{{ text "
      "}}<|tools_prefix|>[{% for c in calls %}{\"{{ c.name }}\": {{ c.arguments|tojson }}}{{ '' if "
      "loop.last else ', ' }}{% endfor %}]<|tools_suffix|>",
      false, false, false},
-    {"nemotron",
+    {"nemotron-tools",
      THINK "<TOOLCALL>[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": {{ "
            "c.arguments|tojson }}}{{ '' if loop.last else ', ' }}{% endfor %}]</TOOLCALL>",
      false, false, false},
@@ -173,11 +173,11 @@ static const struct family {
      "c.arguments|tojson }}}{{ '' if loop.last else ', ' }}{% endfor %}]</tool_calls>{{ "
      "'\n</answer>' if reasoning else '' }}",
      false, false, false},
-    {"jamba",
+    {"jamba-tools",
      "{{ text }}<tool_calls>[\n{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": "
      "{{ c.arguments|tojson }}}{{ '' if loop.last else ',\n' }}{% endfor %}\n]</tool_calls>",
      false, false, true},
-    {"internlm2",
+    {"internlm2-tools",
      "{{ text }}{% for c in calls %}<|action_start|><|plugin|>\n{\"name\": {{ c.name|tojson }}, "
      "\"parameters\": {{ c.arguments|tojson }}}<|action_end|>{% endfor %}",
      false, false, true},
