@@ -313,6 +313,9 @@ Test(answer, sections)
          "Yes" B "tool" U "calls" U "begin" E B "tool" U "call" U "begin" E "f" B "tool" U "sep" E
          "{}" B "tool" U "call" U "end" E B "tool" U "calls" U "end" E,
          "text(Yes)call0(f,)arguments0({})done0"},
+        {"deepseek-v3.1", NULL,
+         B "tool" U "call" U "begin" E "f" B "tool" U "sep" E "\n  {}" B "tool" U "call" U "end" E,
+         "call0(f,)arguments0({})done0"},
         {"harmony", "<|start|>assistant",
          "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
          "to=functions.f "
