@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static bool out_gone;                      /* stdout has no reader any more */
 static bool line_open;                     /* the last line on stdout is incomplete */
 static bool hushed;                        /* log lines of the library are dropped */
 static bool with_ranks;                    /* losing stdout's reader must not end this process */
-static volatile sig_atomic_t drawn;        /* gr_say_draw's line is on the terminal */
+static atomic_bool drawn;                  /* gr_say_draw's line is on the terminal */
 
 bool gr_is_terminal(int fd)
 {
@@ -43,7 +44,7 @@ static bool share_file(void)
 
 void gr_say_draw(const char *line)
 {
-    drawn = 1;
+    drawn = true;
     fputc('\r', stderr);
     (void)gr_write_visible(stderr, line, strlen(line)); /* names of files may be within */
     fputs("\033[K", stderr);
@@ -53,7 +54,7 @@ void gr_say_erase(void)
 {
     if (drawn)
         (void)!write(STDERR_FILENO, ERASE, sizeof ERASE - 1);
-    drawn = 0;
+    drawn = false;
 }
 
 void gr_say_break(void)
