@@ -55,6 +55,7 @@ struct host {
     struct gr_httpd *http;
     struct gr_keys *keys;
     struct gr_models *models;
+    struct gr_route route[GR_MAX_ROUTE];
     const struct serving *first; /* the model of -m; NULL: none */
 };
 
@@ -329,7 +330,7 @@ static int open_scheduler(struct serving *v)
                                     .step_ns = STEP_NS,
                                     .whole = size.state > 0,
                                     .n_kept = n_kept(gr_session_n_ctx(v->session), s->n_ctx),
-                                    .owners = v->keys != NULL,
+                                    .owners = s->life->keyed,
                                     .cache_dir = v->o->cache_dir,
                                     .cache_bytes = (uint64_t)v->o->cache_dir_bytes,
                                     .cache_least = CACHE_LEAST,
@@ -540,6 +541,7 @@ static int open_all(struct host *v)
         rc = check_kwargs(o);
     if (!rc)
         rc = gr_keys_open(&v->keys, o);
+    v->life.keyed = v->keys;
     if (!rc)
         rc = check_exposure(o, v->keys);
     if (!rc)

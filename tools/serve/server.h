@@ -27,6 +27,7 @@ struct gr_life {
     atomic_int state;  /* enum gr_server_state */
     atomic_int failed; /* status that ends the server; 0: none */
     int wake;          /* eventfd that the main thread waits for */
+    bool keyed;        /* requests name keys */
 };
 
 /* A model that is served; it does not change. */
