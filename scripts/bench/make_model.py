@@ -241,7 +241,9 @@ def text(x):
 
 
 def value(x):
-    """With its type: bool, u32, f32, string, or a list of one of them."""
+    """With its type: bool, u32, f32, string, or a list of strings, f32, or numbers that are i32 there."""
+    if isinstance(x, list) and isinstance(x[0], int):
+        return struct.pack(f"<IIQ{len(x)}i", 9, 5, len(x), *x)
     if isinstance(x, list):
         of = [value(y) for y in x]
         return struct.pack("<I", 9) + of[0][:4] + struct.pack("<Q", len(x)) + b"".join(y[4:] for y in of)
