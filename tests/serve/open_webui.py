@@ -182,7 +182,7 @@ def test_ollama_chat(c):
     assert c.json("POST", "/api/chat", ask | {"stream": False})["message"]["content"] == text
     tools = ask | {"stream": False, "tools": generate.TOOLS, "options": {"num_predict": 4}}
     assert "content" in c.json("POST", "/api/chat", tools)["message"]
-    assert "error" in c.json("POST", "/api/chat", {"model": model, "messages": [], "stream": True}, 400)
+    assert "error" in c.json("POST", "/api/chat", {"model": model, "messages": "Hi", "stream": True}, 400)
 
 
 def main():

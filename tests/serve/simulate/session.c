@@ -5,8 +5,6 @@
 #include <time.h>
 
 #include "gpurun.h"
-#include "tools/cli/say.h"
-#include "tools/serve/disk.h"
 
 /* Cells have numbers; a cell of several sequences is counted once. */
 struct sequence {
@@ -279,92 +277,13 @@ void gr_stop_flush(struct gr_stop *s, const char **p, size_t *n)
     *n = 0;
 }
 
-int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32_t *n_past)
+int32_t gr_kv_seq_pos_max(const struct gr_session *s, int32_t seq)
 {
-    (void)s, (void)se, (void)n_past;
-    return GR_E_UNSUPPORTED;
+    return s->seq[seq].n - 1;
 }
 
-int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t n_discard,
-                     int32_t *n_past)
+int32_t gr_kv_seq_cut_min(const struct gr_session *s, int32_t seq)
 {
-    (void)s, (void)seq, (void)n_keep, (void)n_discard, (void)n_past;
-    return GR_E_UNSUPPORTED;
-}
-
-int gr_kv_seq_add(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t delta)
-{
-    (void)s, (void)seq, (void)p0, (void)p1, (void)delta;
-    return GR_E_UNSUPPORTED;
-}
-
-int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t d)
-{
-    return gr_kv_seq_add(s, seq, p0, p1, d);
-}
-
-int gr_kv_seq_dup(struct gr_session *s, int32_t from, int32_t to, int32_t p0, int32_t p1)
-{
-    return gr_kv_seq_add(s, from, to, p0, p1);
-}
-
-int gr_disk_open(struct gr_disk **out, const char *dir, uint64_t most_bytes,
-                 struct gr_session *session, bool whole)
-{
-    (void)dir, (void)most_bytes, (void)session, (void)whole;
-    *out = NULL;
-    return GR_E_UNSUPPORTED;
-}
-
-void gr_disk_close(struct gr_disk **disk)
-{
-    (void)disk;
-}
-
-int32_t gr_disk_find(const struct gr_disk *disk, uint64_t owner, const int32_t *token, int32_t n,
-                     int32_t *file)
-{
-    (void)disk, (void)owner, (void)token, (void)n;
-    *file = -1;
+    (void)s, (void)seq;
     return 0;
-}
-
-int32_t gr_disk_length(const struct gr_disk *disk, int32_t file)
-{
-    (void)disk, (void)file;
-    return 0;
-}
-
-int gr_disk_load(struct gr_disk *disk, int32_t file, int32_t seq)
-{
-    (void)disk, (void)file, (void)seq;
-    return GR_E_UNSUPPORTED;
-}
-
-void gr_disk_save(struct gr_disk *disk, int32_t seq, uint64_t owner, const int32_t *token,
-                  int32_t n)
-{
-    (void)disk, (void)seq, (void)owner, (void)token, (void)n;
-}
-
-struct gr_disk_stats gr_disk_stats(struct gr_disk *disk)
-{
-    (void)disk;
-    return (struct gr_disk_stats){0};
-}
-
-const char *gr_error_message(void)
-{
-    return "the stand-in does not do this";
-}
-
-const char *gr_status_text(int status)
-{
-    (void)status;
-    return gr_error_message();
-}
-
-int gr_say_status(int status)
-{
-    return status;
 }
