@@ -1,6 +1,7 @@
 /* Requests and their answers. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "exchange.h"
 #include "tools/cli/say.h"
@@ -10,6 +11,13 @@
 #define SLOWEST 65536 /* bytes/s at which a whole answer has to be read, on average */
 #define BLOCK 16384   /* bytes that libmicrohttpd asks a stream for */
 #define MOST_UNREAD ((size_t)8 << 20) /* bytes of a stream that a client may leave unread */
+
+int64_t gr_httpd_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
+}
 
 /* ---- the request ---- */
 

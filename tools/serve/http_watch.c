@@ -11,13 +11,6 @@
 
 #define TICK 50000000 /* ns */
 
-int64_t gr_httpd_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void gr_client_cut(struct gr_httpd *h, struct gr_client *c)
 {
     if (c->cut)
