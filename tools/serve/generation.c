@@ -125,12 +125,6 @@ static void leave_session(struct gr_generation *g, int32_t n)
         gr_chat_session_return(&g->session, n);
 }
 
-/* The same of a text that never began. */
-static void leave_unchanged(struct gr_generation *g)
-{
-    leave_session(g, g->session ? gr_chat_session_length(g->session) : 0);
-}
-
 static void cancel_all(struct gr_generation *g)
 {
     for (int32_t i = 0; i < g->n_choice; i++) {
@@ -221,7 +215,7 @@ int gr_http_status(int status)
 static void finish(struct gr_generation *g)
 {
     bool begun = g->ask.stream && g->choice[0].id;
-    leave_unchanged(g);
+    leave_session(g, -1);
     if (!g->gone && !g->status)
         g->form->finish(g);
     if (g->out.failed) {
@@ -247,8 +241,7 @@ static void on_result(const struct gr_result *result, void *user)
     struct gr_choice *c = user;
     struct gr_generation *g = c->g;
     pthread_mutex_lock(&g->lock);
-    leave_session(g,
-                  result->end < GR_FINISH_CANCELLED ? result->n_prompt + result->n_generated : -1);
+    leave_session(g, result->n_conversation);
     c->result = *result, c->ended = true;
     c->result.message = NULL;
     gr_metrics_count(g->server, result);
@@ -413,7 +406,7 @@ void gr_generation_start(struct gr_generation *g, struct gr_fields *f)
     if (!f->wrong && g->form->prepare)
         g->form->prepare(g, f);
     if (f->wrong)
-        leave_unchanged(g);
+        leave_session(g, -1);
     if (gr_fields_refuse(f, g->x)) {
         free_generation(g);
         return;

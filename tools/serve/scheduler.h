@@ -68,10 +68,11 @@ enum gr_finish {
 };
 struct gr_result {
     enum gr_finish end;
-    int32_t stop;                             /* index of the stop string; -1 */
-    int status;                               /* of GR_FINISH_FAILED */
-    const char *message;                      /* of GR_FINISH_FAILED */
-    int32_t n_prompt, n_cached, n_generated;  /* tokens; n_cached of the prompt were there */
+    int32_t stop;                            /* index of the stop string; -1 */
+    int status;                              /* of GR_FINISH_FAILED */
+    const char *message;                     /* of GR_FINISH_FAILED */
+    int32_t n_prompt, n_cached, n_generated; /* tokens; n_cached of the prompt were there */
+    int32_t n_conversation; /* tokens of its conversation's text from here on; -1: as before */
     int64_t queue_ns, prompt_ns, generate_ns; /* waiting; to the first token; from there on */
 };
 

@@ -179,22 +179,10 @@ int32_t gr_chat_session_length(const struct gr_chat_session *c)
     return c->n;
 }
 
-static void on_counted(const struct gr_conversation_result *r, void *user)
-{
-    give_back(user, r->status ? -1 : r->n_token);
-}
-
 void gr_chat_session_return(struct gr_chat_session **c, int32_t n)
 {
-    struct gr_chat_session *s = *c;
-    struct gr_conversation_call count = {.op = GR_CONVERSATION_CUT, /* of nothing */
-                                         .owner = s->owner,
-                                         .id = s->number,
-                                         .done = on_counted,
-                                         .user = s};
+    give_back(*c, n);
     *c = NULL;
-    if (n >= 0 || gr_scheduler_call(s->server->scheduler, &count))
-        give_back(s, n);
 }
 
 /* ---- changes ---- */

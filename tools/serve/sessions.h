@@ -25,7 +25,7 @@ bool gr_chat_session_take(struct gr_exchange *x, struct gr_server *server, const
 /* Its number at the scheduler, and the tokens of its text. */
 uint64_t gr_chat_session_conversation(const struct gr_chat_session *c);
 int32_t gr_chat_session_length(const struct gr_chat_session *c);
-/* Gives it back with a text of n tokens; -1: the scheduler is asked for their number. */
+/* Gives it back with a text of n tokens; -1: its text is as it was. */
 void gr_chat_session_return(struct gr_chat_session **c, int32_t n);
 
 #endif

@@ -204,6 +204,7 @@ static void finish(struct gr_text *t, struct gr_result *r)
     r->n_prompt = t->n_prompt;
     r->n_cached = t->n_cached < 0 ? 0 : t->n_cached;
     r->n_generated = t->n - t->n_prompt;
+    r->n_conversation = t->conversation && t->seq >= 0 ? t->n : -1;
     r->queue_ns = started - t->submitted;
     r->prompt_ns = first - started;
     r->generate_ns = now - first;
