@@ -35,7 +35,7 @@ class Server:
                                         stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})})
         self.port, self.scheme = 0, "http"
         if ready:
-            found = self.wait_for(r"serving .* at (https?)://\S+:(\d+):")
+            found = self.wait_for(r"serving .* at (https?)://\S+:(\d+)[:,]")
             self.scheme, self.port = found[1], int(found[2])
 
     def __enter__(self):
@@ -238,7 +238,7 @@ def test_description():
     listed = {(method, re.sub(r"\{\w+\}", "*", path)) for path, methods in described.items() for method in methods}
     expect("every route is described", routes <= listed, routes - listed)
     expect("every route that is described is there", listed <= routes, listed - routes)
-    with Server("--props", "--slots", "--metrics") as s:
+    with tempfile.TemporaryDirectory() as models, Server("--props", "--slots", "--metrics", "--models-dir", models) as s:
         status, headers, body = s.ask("GET", "/openapi.yaml")
         expect("the server has its description", status == 200 and body.decode() == text and headers["Content-Type"] == "application/yaml", headers.items())
         expect("it is kept", s.ask("GET", "/v1/openapi.yaml", headers={"If-None-Match": headers["ETag"]})[0] == 304)
