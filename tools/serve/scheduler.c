@@ -175,6 +175,11 @@ static void forget(struct gr_scheduler *s, struct gr_text *t)
     gr_text_free(&t);
 }
 
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Adds a text that came in to those that wait. */
 static void accept_text(struct gr_scheduler *s, struct gr_text *t)
 {
@@ -188,6 +193,7 @@ static void accept_text(struct gr_scheduler *s, struct gr_text *t)
     pthread_mutex_lock(&s->lock);
     t->view.n_prompt = t->n_prompt;
     pthread_mutex_unlock(&s->lock);
+    s->deadline = earlier(s->deadline, gr_text_deadline(t));
     gr_scheduler_put(s, t);
 }
 
@@ -223,21 +229,28 @@ static void drop_waiting(struct gr_scheduler *s, struct gr_text *t)
     forget(s, t);
 }
 
-/* Ends requests that have no time left. */
+/* Ends requests that have no time left. Looks at all of them only when the time of one is over. */
 static void end_late(struct gr_scheduler *s)
 {
     struct gr_text *next_line, *next;
-    int64_t now = gr_serve_now();
+    int64_t now = gr_serve_now(), first = INT64_MAX;
+    if (now < s->deadline)
+        return;
     for (struct gr_text *line = s->waiting; line; line = next_line) {
         next_line = line->next_line;
         for (struct gr_text *t = line; t; t = next) {
             next = t->next;
             if (gr_text_end_late(t, now))
                 drop_waiting(s, t);
+            else
+                first = earlier(first, gr_text_deadline(t));
         }
     }
-    for (int32_t i = 0; i < s->n_active; i++)
+    for (int32_t i = 0; i < s->n_active; i++) {
         (void)gr_text_end_late(s->active[i], now);
+        first = earlier(first, gr_text_deadline(s->active[i]));
+    }
+    s->deadline = first;
 }
 
 /* Ends requests that wait: those that were cancelled, or all. */
@@ -633,7 +646,7 @@ int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params
     if (!s)
         return GR_E_NOMEM_HOST;
     s->p = *params;
-    s->inbox_end = &s->inbox, s->calls_end = &s->calls;
+    s->inbox_end = &s->inbox, s->calls_end = &s->calls, s->deadline = INT64_MAX;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     gr_model_info(params->model, &info);

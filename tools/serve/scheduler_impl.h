@@ -67,8 +67,9 @@ struct gr_scheduler {
     uint8_t adapter_sum[GR_MAX_ADAPTER][32]; /* SHA-256 that stand for them in keys */
     float turn[GR_MAX_ADAPTER];              /* adapters of this step */
     int64_t n_turn;
-    int64_t round; /* of admission */
-    bool full;     /* the last step found no cells: nothing begins before one has succeeded */
+    int64_t round;    /* of admission */
+    int64_t deadline; /* no request's time is over before; INT64_MAX: none has one */
+    bool full;        /* the last step found no cells: nothing begins before one has succeeded */
     struct gr_scheduler_step step;
     double plain_ns, token_ns; /* time of a step without prompts; of a token of a prompt */
     int32_t n_mixed; /* steps with prompts and answers since the last one without prompts */

@@ -217,9 +217,15 @@ void gr_text_end(struct gr_text *t, enum gr_finish end, int status, const char *
     finish(t, &(struct gr_result){.end = end, .stop = -1, .status = status, .message = message});
 }
 
+int64_t gr_text_deadline(const struct gr_text *t)
+{
+    bool any = t->ended || !t->request.most_ns || t->request.most_ns > INT64_MAX - t->submitted;
+    return any ? INT64_MAX : t->submitted + t->request.most_ns;
+}
+
 bool gr_text_end_late(struct gr_text *t, int64_t now)
 {
-    if (t->ended || !t->request.most_ns || now - t->submitted < t->request.most_ns)
+    if (now < gr_text_deadline(t))
         return false;
     if (t->n > t->n_prompt)
         gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);

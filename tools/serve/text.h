@@ -66,6 +66,8 @@ void gr_text_prompt(struct gr_text *t, int32_t n_vocab, const float *logits);
 /* Picks the next token by its logits and passes it on; the text may have ended then. */
 void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_vocab,
                   const float *logits, int32_t n_ctx);
+/* Returns when the time of a request is over; INT64_MAX: never. */
+int64_t gr_text_deadline(const struct gr_text *t);
 /* Ends a text that has no time left at `now`, and returns whether it did. */
 bool gr_text_end_late(struct gr_text *t, int64_t now);
 /* Ends the text and says so, once. message: of GR_FINISH_FAILED. */
