@@ -398,6 +398,16 @@ static int32_t find_cells(struct gr_scheduler *s)
     }
 }
 
+/* Returns whether a text of the turn runs: it may have been stopped for cells, or have ended. */
+static bool any_has_turn(const struct gr_scheduler *s)
+{
+    for (int32_t i = 0; i < s->n_active; i++) {
+        if (!s->active[i]->ended && gr_scheduler_has_turn(s, s->active[i]))
+            return true;
+    }
+    return false;
+}
+
 /* No cell is left for those that run: an answer ends, a prompt fails. */
 static void end_full(struct gr_scheduler *s)
 {
@@ -424,10 +434,11 @@ static void lose(struct gr_scheduler *s, int rc, const char *message)
     s->prefixes.disk = NULL; /* nothing can be read of the cache */
 }
 
-/* A failed step: requests end with it, but for a full cache, which fewer of them may fit in. What
- * their sequences hold is unknown then. */
+/* A failed step: the requests of the turn end with it, all of them with the device, and none with a
+ * full cache, which fewer may fit in. What their sequences hold is unknown then. */
 static void fail(struct gr_scheduler *s, int rc)
 {
+    bool lost = rc == GR_E_DEVICE || rc == GR_E_PEER_LOST;
     char message[1024];
     snprintf(message, sizeof message, "%s", gr_failure_text(rc));
     s->full = rc == GR_E_KV_FULL;
@@ -438,11 +449,13 @@ static void fail(struct gr_scheduler *s, int rc)
     }
     for (int32_t i = 0; i < s->n_active; i++) {
         struct gr_text *t = s->active[i];
+        if (!lost && !gr_scheduler_has_turn(s, t))
+            continue;
         gr_text_end(t, GR_FINISH_FAILED, rc, message);
         gr_prefixes_drop(&s->prefixes, t->seq);
         s->prefixes.seq[t->seq].busy = true; /* until the sweep */
     }
-    if (rc == GR_E_DEVICE || rc == GR_E_PEER_LOST)
+    if (lost)
         lose(s, rc, message);
 }
 
@@ -510,7 +523,8 @@ static void run_step(struct gr_scheduler *s)
     if (!rc)
         fill(s, find_cells(s));
     if (!rc && !step->n) {
-        end_full(s);
+        if (any_has_turn(s))
+            end_full(s);
         return;
     }
     struct gr_batch batch = {.n_tok = step->n,
