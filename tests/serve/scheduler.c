@@ -419,3 +419,24 @@ Test(scheduler, requests_end_in_time)
     cr_expect_eq(client[1].n_result + client[2].n_result, 2);
     close_world(&w);
 }
+
+/* A prompt whose time is over is gone on with when it comes again. */
+Test(scheduler, a_late_prompt_is_kept)
+{
+    struct world w = open_world(tiny_model(false), 2, 512);
+    struct gr_rng rng = gr_rng_new(51);
+    make_client(&w, &client[0], &rng, 300);
+    client[1] = client[0];
+    struct gr_request r = request_of(&w, &client[0]);
+    r.most_ns = 100000000;
+    cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[0].id), 0);
+    gr_scheduler_step(w.scheduler);
+    usleep(100000);
+    gr_scheduler_step(w.scheduler);
+    cr_expect_eq(client[0].result.status, GR_E_CANCELLED);
+    submit(&w, &client[1]);
+    run(&w);
+    cr_expect_eq(client[1].result.n_cached, 48);
+    check_alone(&w, &client[1], "gone on with");
+    close_world(&w);
+}

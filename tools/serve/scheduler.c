@@ -282,7 +282,8 @@ static void sweep(struct gr_scheduler *s, bool all)
             gr_scheduler_set_slot(s, t);
             if (t->conversation)
                 gr_scheduler_part(t);
-            else if (t->end == GR_FINISH_FAILED) /* its cells may be what failed */
+            else if (t->end == GR_FINISH_FAILED && t->status != GR_E_CANCELLED)
+                /* its cells may be what failed */
                 gr_prefixes_drop(&s->prefixes, t->seq);
             else
                 gr_prefixes_leave(&s->prefixes, t->seq);

@@ -198,7 +198,7 @@ static void finish(struct gr_text *t, struct gr_result *r)
     int64_t started = t->begun ? t->started : now, first = t->first ? t->first : now;
     if (t->ended)
         return;
-    t->ended = true, t->end = r->end;
+    t->ended = true, t->end = r->end, t->status = r->status;
     if (r->end != GR_FINISH_STRING)
         flush(t);
     r->n_prompt = t->n_prompt;

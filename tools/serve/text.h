@@ -37,6 +37,7 @@ struct gr_text {
     bool begun, ended;
     bool lines; /* a line of the answer has ended */
     enum gr_finish end;
+    int status;                        /* of its result */
     int64_t submitted, started, first; /* times in ns */
     /* While it waits: texts of one owner and priority are a line, the oldest first. */
     struct gr_text *next;
