@@ -58,7 +58,8 @@ static struct gr_disk *open_disk(const struct world *w, struct gr_session *s, co
 /* Reads a file and restores it. */
 static int load(struct gr_disk *disk, int32_t file, int32_t seq)
 {
-    struct gr_disk_job *job = gr_disk_read(disk, file);
+    bool soon;
+    struct gr_disk_job *job = gr_disk_read(disk, file, &soon);
     cr_assert(job);
     cr_expect(!gr_disk_is_read(job));
     gr_disk_wait(disk);

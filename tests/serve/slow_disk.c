@@ -145,6 +145,81 @@ static void check_reads(bool cancels)
     close_world(&w);
 }
 
+/* Files that were read, of texts that find no cells: another text with a file, of a higher
+ * priority, does not wait for those to be used. */
+Test(slow_disk, files_that_cannot_be_used_hold_up_no_text)
+{
+    const char *dir = tiny_path("cache");
+    struct world w = open_stored(dir, 1);
+    struct gr_rng rng = gr_rng_new(44);
+    for (int i = 0; i < 5; i++) {
+        make_client(&w, &client[i], &rng, i < 4 ? 130 : 70);
+        submit(&w, &client[i]);
+        run(&w);
+    }
+    close_world(&w);
+    w = open_stored(dir, 8);
+    for (int i = 0; i < 5; i++)
+        client[i].n = client[i].n_result = 0, client[i].text[0] = 0;
+    set_gate(true);
+    for (int i = 0; i < 4; i++)
+        submit(&w, &client[i]);
+    gr_scheduler_step(w.scheduler);
+    make_client(&w, &client[5], &rng, 270);
+    client[5].n_predict = 100, client[5].seed = ENDLESS;
+    submit(&w, &client[5]);
+    while (client[5].n < 1)
+        gr_scheduler_step(w.scheduler);
+    int n = n_passing();
+    set_gate(false);
+    while (n_passing() < n + 3)
+        usleep(1000);
+    usleep(20000);
+    gr_scheduler_step(w.scheduler);
+    cr_expect_eq(gr_scheduler_stats(w.scheduler).n_active, 1);
+    struct gr_request r = request_of(&w, &client[4]);
+    r.priority = 1;
+    cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[4].id), 0);
+    for (int i = 0; i < 5; i++)
+        gr_scheduler_step(w.scheduler);
+    cr_expect_gt(client[4].n, 0);
+    run(&w);
+    for (int i = 0; i < 6; i++)
+        check_alone(&w, &client[i], "files in the way");
+    close_world(&w);
+}
+
+/* A text that cannot be saved beside those that wait for the disk removes no file. */
+Test(slow_disk, files_stay_where_nothing_is_saved)
+{
+    const char *dir = tiny_path("cache");
+    struct world w = open_stored(dir, 1);
+    struct gr_rng rng = gr_rng_new(45);
+    for (int i = 0; i < 4; i++)
+        make_client(&w, &client[i], &rng, i == 2 ? 200 : 100);
+    submit(&w, &client[0]);
+    run(&w);
+    close_world(&w);
+    w = open_stored(dir, 1);
+    gr_scheduler_step(w.scheduler);
+    uint64_t bytes = gr_scheduler_stats(w.scheduler).file_bytes;
+    cr_assert_gt(bytes, 0);
+    close_world(&w);
+    w = load_world(tiny_model(false), 1, 512);
+    w.p.n_seq = 1;
+    w.p.cache_dir = dir, w.p.cache_bytes = bytes * 5 / 2, w.p.cache_least = 32;
+    start_world(&w);
+    set_gate(true);
+    for (int i = 1; i < 4; i++) {
+        submit(&w, &client[i]);
+        run(&w);
+    }
+    cr_expect_eq(gr_scheduler_stats(w.scheduler).n_unsaved, 1);
+    cr_expect_eq(gr_scheduler_stats(w.scheduler).n_file, 2);
+    set_gate(false);
+    close_world(&w);
+}
+
 /* A text that leaves a file's: the file is read where it can be used, and else not read at all. */
 Test(slow_disk, a_file_is_used_or_not_read)
 {

@@ -10,6 +10,7 @@ enum {
     WORTH_RESTORING = 64, /* tokens that a file has and the cache does not */
     GROWTH = 64,          /* cells kept free for the answer of each request when one begins */
     CANDIDATES = 16,      /* texts of a line that are compared with those that run */
+    DEFERRED = 16,        /* texts that are passed in a step as they wait for the disk */
 };
 
 /* ---- lines ---- */
@@ -190,14 +191,12 @@ static bool fits(const struct gr_scheduler *s, uint32_t wanted, int32_t from, in
 }
 
 /* Has the file read that has more of a text than the `length` tokens in the cache; a text waits for
- * it, and others pass. Returns whether to begin from what was read. */
+ * it, and others pass, but not for what other texts are to begin from. Returns whether to begin
+ * from what was read. */
 static bool read_file(struct gr_scheduler *s, struct gr_text *t, int32_t length)
 {
     int32_t file, may = gr_text_may_share(t), least = length + WORTH_RESTORING;
-    if (t->read && !gr_disk_is_read(t->read)) {
-        t->deferred = s->round;
-        return false;
-    }
+    bool soon;
     if (t->read && t->n_restored < least) /* it has been computed meanwhile */
         gr_disk_unread(s->disk, &t->read);
     if (t->read || !s->disk || t->tried || may < least || !fits(s, cells_wanted(s, t->n), -1, 0))
@@ -207,9 +206,10 @@ static bool read_file(struct gr_scheduler *s, struct gr_text *t, int32_t length)
     if (!all || (uint32_t)all > s->n_cell ||
         !fits(s, cells_wanted(s, all > t->n ? all : t->n), -1, 0))
         return false;
-    t->read = gr_disk_read(s->disk, file);
-    t->tried = t->read, t->n_restored = n, t->n_file = all;
-    t->deferred = s->round;
+    t->read = gr_disk_read(s->disk, file, &soon);
+    t->tried = t->read || !soon, t->n_restored = n, t->n_file = all;
+    if (t->read || soon)
+        t->deferred = s->round;
     return false;
 }
 
@@ -254,6 +254,10 @@ static bool begin(struct gr_scheduler *s, struct gr_text *t)
     int32_t from, length;
     if (t->conversation && t->conversation->seq >= 0)
         return go_on(s, t);
+    if (t->read && !gr_disk_is_read(t->read)) {
+        t->deferred = s->round;
+        return false;
+    }
     length = find(s, t, &from);
     bool restores = read_file(s, t, length);
     if (t->deferred == s->round)
@@ -279,12 +283,13 @@ static bool begin(struct gr_scheduler *s, struct gr_text *t)
 void gr_scheduler_admit(struct gr_scheduler *s)
 {
     struct gr_text *t;
+    int n_deferred = 0;
     if (s->full && s->n_active)
         return;
     s->round++;
-    while (s->n_active < s->p.n_active && (t = choose(s)) &&
+    while (s->n_active < s->p.n_active && n_deferred < DEFERRED && (t = choose(s)) &&
            (begin(s, t) || t->deferred == s->round))
-        ;
+        n_deferred += t->deferred == s->round;
 }
 
 /* Returns whether `a` is stopped rather than `b`. */

@@ -122,10 +122,15 @@ static bool is_older(const struct timespec *a, const struct timespec *b)
     return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
 }
 
-/* Removes the files used longest ago until there is room for so many bytes; false: those that are
- * to be written leave none. */
+/* Removes the files used longest ago until there is room for so many bytes; false, with none
+ * removed for them: those that are to be written leave none. */
 static bool trim(struct gr_disk *s, uint64_t bytes)
 {
+    uint64_t pending = 0;
+    for (int32_t i = 0; i < s->n_file; i++)
+        pending += s->file[i].pending ? s->file[i].bytes : 0;
+    if (bytes && pending + bytes > s->most_bytes)
+        return false;
     while (s->n_file && s->stats.bytes + bytes > s->most_bytes) {
         int32_t last = -1;
         for (int32_t i = 0; i < s->n_file; i++) {
@@ -356,16 +361,20 @@ int32_t gr_disk_length(const struct gr_disk *disk, int32_t file)
     return disk->file[file].n;
 }
 
-struct gr_disk_job *gr_disk_read(struct gr_disk *disk, int32_t file)
+struct gr_disk_job *gr_disk_read(struct gr_disk *disk, int32_t file, bool *soon)
 {
     const struct gr_disk_file *f = &disk->file[file];
+    bool some = false; /* are being read */
     int free_one = -1;
     for (int i = 0; i < MOST_READS; i++) {
-        if (!disk->read[i])
-            free_one = i;
-        else if (!strcmp(disk->read[i]->name, f->name))
+        if (disk->read[i] && !strcmp(disk->read[i]->name, f->name)) {
+            *soon = !disk->read[i]->done;
             return NULL;
+        }
+        free_one = disk->read[i] ? free_one : i;
+        some |= disk->read[i] && !disk->read[i]->done;
     }
+    *soon = f->pending || (free_one < 0 && some);
     struct gr_disk_job *job = f->pending || free_one < 0 ? NULL : job_of(GR_DISK_READ, f->name);
     if (!job)
         return NULL;

@@ -43,9 +43,9 @@ int32_t gr_disk_find(const struct gr_disk *disk, uint64_t owner, const int32_t *
 /* Returns the number of tokens of a file's text. */
 int32_t gr_disk_length(const struct gr_disk *disk, int32_t file);
 /* Has a file read into memory. NULL: not now, since it is being written or read, or some others are
- * read, or there is no memory. The job is the disk's; it ends with gr_disk_load or gr_disk_unread.
- */
-struct gr_disk_job *gr_disk_read(struct gr_disk *disk, int32_t file);
+ * read, or there is no memory. *soon: the disk alone is waited for then, and not the use of what
+ * was read. The job is the disk's; it ends with gr_disk_load or gr_disk_unread. */
+struct gr_disk_job *gr_disk_read(struct gr_disk *disk, int32_t file, bool *soon);
 /* Returns whether gr_disk_poll has found it to be read, or impossible to read. */
 bool gr_disk_is_read(const struct gr_disk_job *job);
 /* Restores what was read into an empty sequence, and frees it. A damaged file is removed, with a

@@ -106,9 +106,10 @@ int32_t gr_disk_length(const struct gr_disk *disk, int32_t file)
     return 0;
 }
 
-struct gr_disk_job *gr_disk_read(struct gr_disk *disk, int32_t file)
+struct gr_disk_job *gr_disk_read(struct gr_disk *disk, int32_t file, bool *soon)
 {
     (void)disk, (void)file;
+    *soon = false;
     return NULL;
 }
 
