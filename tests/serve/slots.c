@@ -172,3 +172,52 @@ Test(slots, what_is_refused)
     gr_state_free(a.r.data);
     close_world(&w);
 }
+
+/* A text with moved cells is not what it is alone: it is not saved, and erased as others are. */
+Test(slots, moved_cells)
+{
+    struct world w = load_world(tiny_model(false), 2, 1024);
+    struct gr_rng rng = gr_rng_new(83);
+    w.p.spare = true;
+    start_world(&w);
+    make_client(&w, &client[0], &rng, 150);
+    ask(&w, &client[0], OWNER, 1);
+    make_client(&w, &client[1], &rng, 120);
+    memcpy(client[1].prompt + 20, client[0].prompt + 50, 80 * sizeof *client[1].prompt);
+    struct gr_request r = request_of(&w, &client[1]);
+    r.owner = OWNER, r.slot = 2, r.reuse = 32;
+    cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[1].id), 0);
+    run(&w);
+    cr_expect_eq(client[1].result.n_cached, 80);
+    struct answer a = call(&w, GR_SLOT_SAVE, OWNER, 2, NULL, 0);
+    cr_expect_eq(a.r.status, GR_E_INVALID);
+    cr_expect(*a.message);
+    gr_state_free(a.r.data);
+    a = call(&w, GR_SLOT_ERASE, OWNER, 2, NULL, 0);
+    cr_expect_eq(a.r.n_token, client[1].n_prompt + client[1].n - 1);
+    close_world(&w);
+}
+
+/* A text that is cancelled as it waits again is the one of its slot, though not in the cache. */
+Test(slots, preempted)
+{
+    struct world w = open_world(tiny_model(false), 2, 256);
+    struct gr_rng rng = gr_rng_new(84);
+    for (int i = 0; i < 2; i++) {
+        make_client(&w, &client[i], &rng, 40);
+        client[i].n_predict = 200, client[i].seed = ENDLESS;
+        struct gr_request r = request_of(&w, &client[i]);
+        r.owner = OWNER, r.slot = i + 1;
+        cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[i].id), 0);
+    }
+    while (!gr_scheduler_stats(w.scheduler).n_preempted)
+        cr_assert(gr_scheduler_step(w.scheduler));
+    gr_scheduler_cancel(w.scheduler, client[1].id);
+    gr_scheduler_step(w.scheduler);
+    cr_expect_eq(client[1].result.end, GR_FINISH_CANCELLED);
+    struct answer a = call(&w, GR_SLOT_SAVE, OWNER, 2, NULL, 0);
+    cr_expect_eq(a.r.status, GR_E_INVALID);
+    cr_expect(strstr(a.message, "left the cache"), "%s", a.message);
+    run(&w);
+    close_world(&w);
+}

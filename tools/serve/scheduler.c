@@ -223,6 +223,8 @@ static bool receive(struct gr_scheduler *s, int status, bool *some)
 static void drop_waiting(struct gr_scheduler *s, struct gr_text *t)
 {
     gr_scheduler_take(s, t);
+    if (t->begun)
+        gr_scheduler_set_slot(s, t);
     if (t->conversation)
         gr_scheduler_part(t);
     gr_scheduler_count(s, t, -1, 0);

@@ -231,16 +231,17 @@ int gr_scheduler_call(struct gr_scheduler *s, const struct gr_conversation_call 
 /* A slot of an owner is the last text that ended with it (gr_request.slot), or was restored to it.
  * Its cells are part of the cache as those of all other texts, and may have left it. */
 enum gr_slot_op {
-    GR_SLOT_SAVE,    /* gives what the cache has of its text */
+    GR_SLOT_SAVE,    /* gives its text, where the cache has all of it */
     GR_SLOT_RESTORE, /* puts what was saved into the cache, where requests find it */
-    GR_SLOT_ERASE,   /* removes its text from the cache, unless another one goes on from it */
+    GR_SLOT_ERASE,   /* removes its text from the cache, unless another one goes on from it; a file
+                        of it in cache_dir stays */
 };
 
 struct gr_slot_result {
     int32_t n_token; /* that were saved, restored, erased */
     void *data;      /* [n] of SAVE: a state of one sequence (gr_state_save); by gr_state_free */
     size_t n;
-    /* GR_E_INVALID: SAVE: the cache has nothing of a text; RESTORE: a state of another model, with
+    /* GR_E_INVALID: SAVE: the cache has not all of a text; RESTORE: a state of another model, with
      * other parameters, or of another owner; GR_E_KV_FULL: no sequence or cell is left; or that of
      * gr_state_save or gr_state_load. Nothing has changed then but what was idle in the cache. */
     int status;

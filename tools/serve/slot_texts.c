@@ -55,8 +55,9 @@ void gr_scheduler_set_slot(struct gr_scheduler *s, const struct gr_text *t)
 {
     const struct gr_slot_text as = {
         .owner = t->request.owner, .slot = t->request.slot, .key = t->key};
+    int32_t n = t->seq < 0 ? t->n : gr_scheduler_n_done(s, t);
     if (t->request.slot && t->end != GR_FINISH_FAILED)
-        set(s, &as, t->token, t->n);
+        set(s, &as, t->token, n);
 }
 
 void gr_scheduler_free_slots(struct gr_scheduler *s)
@@ -93,9 +94,10 @@ static int save(struct gr_scheduler *s, const struct gr_slot_text *x, int32_t fr
     r->message = "the model's cache cannot give the beginning of a text that went on";
     int rc = q->n == n ? 0 : GR_E_UNSUPPORTED;
     struct note *note = rc ? NULL : make_note(x->owner, q->token, n, &bytes);
-    if (!rc && !(rc = gr_prefixes_set_adapters(&s->prefixes, seq))) {
-        rc =
-            note ? gr_state_save(s->p.session, seq, note, bytes, &r->data, &r->n) : GR_E_NOMEM_HOST;
+    if (!rc) {
+        rc = note ? gr_prefixes_set_adapters(&s->prefixes, seq) : GR_E_NOMEM_HOST;
+        if (!rc)
+            rc = gr_state_save(s->p.session, seq, note, bytes, &r->data, &r->n);
         r->message = note ? gr_error_message() : gr_status_text(rc);
     }
     free(note);
@@ -136,11 +138,11 @@ static int load(struct gr_scheduler *s, const struct gr_slot_call *call, int32_t
     r->message = gr_error_message();
     if (!rc && (r->message = check_note(s, call->owner, seq, note, n)))
         rc = GR_E_INVALID;
-    const int32_t *token = (const int32_t *)((const struct note *)note + 1);
     int32_t n_token = rc ? 0 : (int32_t)((const struct note *)note)->n_token;
     if (!rc && (rc = gr_prefixes_reserve(&s->prefixes, seq, n_token)))
         r->message = gr_status_text(rc);
     if (!rc) {
+        const int32_t *token = (const int32_t *)((const struct note *)note + 1);
         gr_prefixes_add(&s->prefixes, seq, token, n_token);
         const struct gr_slot_text as = {.owner = call->owner,
                                         .slot = call->slot,
@@ -178,10 +180,11 @@ static void carry_out(struct gr_scheduler *s, const struct gr_slot_call *call,
         return;
     }
     if (x)
-        n = gr_prefixes_find(&s->prefixes, x->key.id, x->token, x->n, false, &seq);
+        n = gr_prefixes_find(&s->prefixes, x->key.id, x->token, x->n, call->op == GR_SLOT_ERASE,
+                             &seq);
     if (call->op == GR_SLOT_SAVE) {
         r->message = x ? "the text of the slot has left the cache" : "the slot has no text";
-        r->status = n ? save(s, x, seq, n, r) : GR_E_INVALID;
+        r->status = n && n == x->n ? save(s, x, seq, n, r) : GR_E_INVALID;
         return;
     }
     if (n && !s->prefixes.seq[seq].busy && s->prefixes.seq[seq].n == n) {
