@@ -243,6 +243,40 @@ Test(reuse, few_cells)
     close_world(&w);
 }
 
+static void on_opened(const struct gr_conversation_result *r, void *user)
+{
+    *(uint64_t *)user = r->id;
+}
+
+/* The text of a conversation is what it is alone: it does not begin with moved cells. */
+Test(reuse, conversations_begin_from_no_moved_cells)
+{
+    struct world w = open_spare(tiny_model(false), 2, 1024);
+    struct gr_rng rng = gr_rng_new(75);
+    const struct part first[] = {{-1, 0, 150}};
+    const struct part second[] = {{0, 0, 20}, {-1, 0, 11}, {0, 60, 80}, {-1, 0, 5}};
+    uint64_t id = 0;
+    make_of(&w, &client[0], &rng, first, GR_COUNT(first));
+    submit_reuse(&w, &client[0], 32, 9);
+    run(&w);
+    make_of(&w, &client[1], &rng, second, GR_COUNT(second));
+    client[2] = client[1];
+    submit_reuse(&w, &client[1], 32, 9);
+    run(&w);
+    cr_expect_eq(client[1].result.n_cached, 20 + 80);
+    struct gr_conversation_call open = {
+        .op = GR_CONVERSATION_OPEN, .owner = 9, .done = on_opened, .user = &id};
+    cr_assert_eq(gr_scheduler_call(w.scheduler, &open), 0);
+    gr_scheduler_step(w.scheduler);
+    struct gr_request r = request_of(&w, &client[2]);
+    r.reuse = 32, r.owner = 9, r.conversation = id;
+    cr_assert_eq(gr_scheduler_submit(w.scheduler, &r, &client[2].id), 0);
+    run(&w);
+    cr_expect_leq(client[2].result.n_cached, 31);
+    check_alone(&w, &client[2], "in a conversation");
+    close_world(&w);
+}
+
 /* ---- the search ---- */
 
 /* Returns the length of the longest part that begins at token[i] in any sequence of the owner. */

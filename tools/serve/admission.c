@@ -111,7 +111,7 @@ int32_t gr_scheduler_n_done(const struct gr_scheduler *s, const struct gr_text *
 static int32_t find(const struct gr_scheduler *s, const struct gr_text *t, int32_t *seq)
 {
     return gr_prefixes_find(&s->prefixes, t->key.id, t->token, gr_text_may_share(t),
-                            t->request.reuse > 0, seq);
+                            t->request.reuse > 0 && !t->conversation, seq);
 }
 
 /* Returns whether another request is about to compute a good part of this one's prefix. */
