@@ -13,6 +13,7 @@
 #include "tools/cli/say.h"
 
 enum {
+    OUTLIER = 4,       /* times of the mean that the time of a step counts at most */
     LEAST_PROMPT = 16, /* tokens of prompts in a step, however slow */
     LONGER = 5,        /* times of a step without prompts that one with them may take in any case */
     LOOK_AGAIN = 64,   /* steps with prompts and answers after which one has answers alone */
@@ -462,17 +463,21 @@ static void fail(struct gr_scheduler *s, int rc)
         lose(s, rc, message);
 }
 
+/* A sample far above the mean, of a step with something rare, counts as a few times of it. */
 static double mean(double old, double sample)
 {
+    if (sample > OUTLIER * old && old > 0)
+        sample = OUTLIER * old;
     return old <= 0 ? sample : 0.8 * old + 0.2 * sample;
 }
 
-static void measure(struct gr_scheduler *s, int64_t ns)
+/* Takes note of a step of ns, of which computing has taken `compute`. */
+static void measure(struct gr_scheduler *s, int64_t ns, int64_t compute)
 {
     if (!s->step.n_prompt)
-        s->plain_ns = mean(s->plain_ns, (double)ns), s->n_mixed = 0;
-    else if ((double)ns > s->plain_ns)
-        s->token_ns = mean(s->token_ns, ((double)ns - s->plain_ns) / s->step.n_prompt);
+        s->plain_ns = mean(s->plain_ns, (double)compute), s->n_mixed = 0;
+    else if ((double)compute > s->plain_ns)
+        s->token_ns = mean(s->token_ns, ((double)compute - s->plain_ns) / s->step.n_prompt);
     enum gr_phase phase = !s->step.n_prompt               ? GR_PHASE_DECODE
                           : s->step.n_prompt == s->step.n ? GR_PHASE_PROMPT
                                                           : GR_PHASE_MIXED;
@@ -537,6 +542,7 @@ static void run_step(struct gr_scheduler *s)
                              .logits = step->logits};
     if (!rc && s->p.n_adapter) /* what was dropped for cells may have changed them */
         rc = gr_session_set_adapters(s->p.session, s->turn);
+    int64_t decode = gr_serve_now();
     if (!rc)
         rc = gr_decode(s->p.session, &batch);
     if (rc) {
@@ -545,7 +551,8 @@ static void run_step(struct gr_scheduler *s)
     }
     s->full = false;
     advance(s);
-    measure(s, gr_serve_now() - start);
+    int64_t end = gr_serve_now();
+    measure(s, end - start, end - decode);
 }
 
 /* Publishes what there is now. */
@@ -597,9 +604,9 @@ bool gr_scheduler_step(struct gr_scheduler *s)
 static bool wait_for_work(struct gr_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->inbox && !s->calls && !s->look && !s->stopping)
+    while (!s->inbox && !s->calls && !s->look && !s->disk_done && !s->stopping)
         pthread_cond_wait(&s->wake, &s->lock);
-    bool more = s->inbox || s->calls || s->look;
+    bool more = s->inbox || s->calls || s->look || s->disk_done;
     pthread_mutex_unlock(&s->lock);
     return more;
 }
