@@ -157,15 +157,21 @@ static int make_plan(struct gr_session *s, struct gr_cached_plan *c, enum gr_pla
     return rc;
 }
 
+static bool same_adapters(const struct gr_session *s, const struct gr_cached_plan *c)
+{
+    return !memcmp(c->adapter_scale, s->params.adapter_scale, sizeof c->adapter_scale);
+}
+
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                 struct gr_cached_plan **out)
 {
     struct gr_cached_plan *oldest = &s->plans.plan[0];
+    bool computes = kind == GR_PLAN_STEP || kind == GR_PLAN_ENCODE; /* not moves of cells alone */
     int rc = gr_session_uploaded(s, -1); /* the step block is filled next */
     for (int i = 0; i < GR_N_PLAN && !rc; i++) {
         struct gr_cached_plan *c = &s->plans.plan[i];
         if (c->exec && c->kind == kind && memcmp(&c->plan.shape, shape, sizeof *shape) == 0 &&
-            memcmp(c->adapter_scale, s->params.adapter_scale, sizeof c->adapter_scale) == 0) {
+            (!computes || same_adapters(s, c))) {
             c->used = ++s->plans.n_use;
             return *out = c, 0;
         }
