@@ -98,7 +98,7 @@ int gr_model_hash(const struct gr_model *m, char hex[33])
 /* ---- the configuration ---- */
 
 /* Adds a line for control vectors, and for each adapter with a scale other than 0. */
-static int put_adapters(const struct gr_session *s, char *text, size_t size)
+static int put_adapters(struct gr_session *s, char *text, size_t size)
 {
     char control[33];
     size_t n = 0;
@@ -106,10 +106,10 @@ static int put_adapters(const struct gr_session *s, char *text, size_t size)
     if (gr_control_hash(s->model, control))
         n = (size_t)snprintf(text, size, "control vectors: %s\n", control);
     for (int32_t i = 0; i < s->model->n_lora && !rc && n < size; i++) {
-        char hex[33];
+        char *hex = s->adapter_hash[i];
         if (s->params.adapter_scale[i] == 0)
             continue;
-        rc = gr_gguf_hash(s->model->lora_file[i].gguf, hex);
+        rc = *hex ? 0 : gr_gguf_hash(s->model->lora_file[i].gguf, hex);
         n += (size_t)snprintf(text + n, size - n, "adapter: %s, scale %.9g\n", rc ? "" : hex,
                               (double)s->params.adapter_scale[i]);
     }

@@ -53,8 +53,9 @@ struct gr_session {
     struct gr_rank_model *rank_model; /* the part of the model that this session runs */
     struct gr_session_params params;  /* all defaults filled in */
     struct gr_cache cache;
-    struct gr_memory memory; /* shapes and sizes of the caches' tensors */
-    char model_hash[33];     /* for saved states; "" until first needed */
+    struct gr_memory memory;               /* shapes and sizes of the caches' tensors */
+    char model_hash[33];                   /* for saved states; "" until first needed */
+    char adapter_hash[GR_MAX_ADAPTER][33]; /* likewise */
 
     struct gr_session_device device[GR_MAX_DEVICE];
     int32_t n_device;
