@@ -100,6 +100,21 @@ def of_the_server(model, files):
         assert s.refused("/completion", {"prompt": "a", "lora": [{"id": 0, "scale": 1}]})[0] == 400
 
 
+def of_a_folder(model, files):
+    """The strengths are those of the usual model where --models-dir is given and a list has no room for a name."""
+    path = pathlib.Path(model[1])
+    folder = path.parent / "models"
+    folder.mkdir()
+    (folder / "other.gguf").symlink_to(path)
+    with Served(PROGRAM, ["--models-dir", str(folder), "--lora", ",".join(files), *REF]) as s:
+        assert s.refused("/lora-adapters", of((0, 0.5)))[0] == 400  # there is no usual one yet
+        assert s.post("/models/load", {"model": "other"}) == {"success": True}
+        assert s.post("/lora-adapters", of((0, 0.5))) == {"success": True}
+        assert s.post("/lora-adapters?model=other", of((0, 0.25))) == {"success": True}
+        assert [a["scale"] for a in s.get("/lora-adapters")[1]] == [0, 0.25]
+        assert s.refused("/completion", [1])[0] == 400
+
+
 def cells(model, files, folder):
     """Those of a set are for requests of that set, in memory, on disk and in slots."""
     prompt = list(range(259, 285)) * 3
@@ -130,6 +145,6 @@ def cells(model, files, folder):
 
 with tempfile.TemporaryDirectory() as name:
     parts = write_files(pathlib.Path(name))
-    for test in mixed, in_turn, of_the_server:
+    for test in mixed, in_turn, of_the_server, of_a_folder:
         test(*parts)
     cells(*parts, pathlib.Path(name))

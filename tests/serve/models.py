@@ -155,7 +155,7 @@ def appears_later(s, folder, texts):
     assert ask(s, "later") == texts["beta"]
     assert s.post("/models/unload", {"model": "later"}) == {"success": True}
     (folder / "later.gguf").unlink()
-    assert "later" not in states(s)
+    wait_until(lambda: "later" not in states(s))
     assert s.refused("/v1/completions", {"model": "later", "prompt": "abc"})[0] == 404
 
 
@@ -278,12 +278,14 @@ def test_leaving(folder, texts):
 
 
 def test_refused(folder):
-    for words in (["--models-dir", str(folder / "none")], ["--models-dir", str(folder / "alpha.gguf")]):
+    there = ["--models-dir", str(folder)]
+    for words, error in ((["--models-dir", str(folder / "none")], "--models-dir"), (["--models-dir", str(folder / "alpha.gguf")], "--models-dir"),
+                         ([*there, "--lora-scaled", "x.gguf"], "--lora-scaled"), ([*there, "--slot-save-path", str(folder / "alpha.gguf")], "--slot-save-path")):
         try:
             with Served(PROGRAM, words):
                 pass
         except SystemExit as e:
-            assert str(e).count("error: --models-dir") == 1, e
+            assert str(e).count(f"error: {error}") == 1, e
         else:
             raise AssertionError(words)
 

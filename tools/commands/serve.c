@@ -121,6 +121,19 @@ static int check_kwargs(const struct gr_options *o)
     return rc;
 }
 
+/* Checks the flags that each model of a folder uses when it is loaded. */
+static int check_each(const struct gr_options *o)
+{
+    struct gr_strengths *strengths = NULL;
+    struct gr_slots *slots = NULL;
+    int rc = gr_strengths_open(&strengths, o);
+    if (!rc)
+        rc = gr_slots_open(&slots, o->slot_save_path);
+    gr_slots_free(&slots);
+    gr_strengths_free(&strengths);
+    return rc;
+}
+
 /* ---- the model ---- */
 
 /* Sets the name of the model in answers. */
@@ -539,6 +552,8 @@ static int open_all(struct host *v)
     int rc = check_flags(o);
     if (!rc)
         rc = check_kwargs(o);
+    if (!rc && o->models_dir)
+        rc = check_each(o);
     if (!rc)
         rc = gr_keys_open(&v->keys, o);
     v->life.keyed = v->keys;

@@ -12,9 +12,10 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/say.h"
 
-#define TICK_NS                                                                                    \
-    100000000 /* between two looks at requests that wait, as their clients may leave               \
-               */
+/* Time between two looks at requests that wait, as their clients may leave. */
+#define TICK_NS 100000000
+/* Time for which a list of the folder will do, unless a request names a model that it lacks. */
+#define LIST_NS 1000000000
 
 struct served_model {
     char *name, *path;
@@ -56,7 +57,9 @@ struct gr_models {
     struct gr_models_params p;
     const char *dir; /* NULL: none */
     pthread_t keeper, loader;
-    bool keeps, loads; /* the threads run */
+    bool keeps, loads;       /* the threads run */
+    pthread_mutex_t reading; /* of the folder; taken before the lock */
+    int64_t next_reading;    /* ns, under `reading` */
     pthread_mutex_t lock;
     pthread_cond_t keep, load;
     /* Under the lock: */
@@ -134,20 +137,37 @@ static void update(struct gr_models *m, struct gr_folder_file *file, size_t n)
     }
 }
 
-/* Reads the folder, without the lock. */
-static void refresh(struct gr_models *m)
+/* Reads the folder, with `reading` alone. */
+static void read_folder(struct gr_models *m)
 {
     struct gr_folder_file *file = NULL;
     size_t n = 0;
-    int error = m->dir ? gr_folder_read(m->dir, &file, &n) : 0;
-    if (error)
+    int error = gr_folder_read(m->dir, &file, &n);
+    m->next_reading = now_ns() + LIST_NS;
+    if (error) {
         gr_say_warning("--models-dir: %s: %s", m->dir, strerror(error));
-    if (error || !m->dir)
         return;
+    }
     pthread_mutex_lock(&m->lock);
-    update(m, file, n);
+    if (!m->stopping)
+        update(m, file, n);
     pthread_mutex_unlock(&m->lock);
     gr_folder_free(file, n);
+}
+
+/* Brings the list up to date, without the lock. Event loops, which may not wait for the folder
+ * often, leave a list that is new enough, or being read. */
+static void refresh(struct gr_models *m, bool at_once)
+{
+    if (!m->dir)
+        return;
+    if (at_once)
+        pthread_mutex_lock(&m->reading);
+    else if (pthread_mutex_trylock(&m->reading))
+        return;
+    if (at_once || now_ns() >= m->next_reading)
+        read_folder(m);
+    pthread_mutex_unlock(&m->reading);
 }
 
 static struct served_model *find(const struct gr_models *m, const char *name)
@@ -444,14 +464,23 @@ static struct visit *new_visit(struct gr_models *m, struct gr_exchange *x)
     return v;
 }
 
+/* Returns whether a body is a list, which names no model. */
+static bool is_list(const char *body, size_t n)
+{
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", body[i]) && body[i])
+        i++;
+    return i < n && body[i] == '[';
+}
+
 /* Finds the name of the model in the query or the body, "": none. false: refused. */
 static bool read_name(struct visit *v, const char **name)
 {
     const char *asked = gr_exchange_query(v->x, "model");
     size_t n = 0;
     *name = asked ? asked : "";
-    (void)gr_exchange_body(v->x, &n);
-    if (asked || !n)
+    const char *body = gr_exchange_body(v->x, &n);
+    if (asked || !n || is_list(body, n))
         return true;
     v->body = gr_read_object(v->x);
     if (!v->body)
@@ -482,8 +511,9 @@ static void refuse_unknown(struct gr_exchange *x, const char *name)
     gr_refuse_as(x, *name ? 404 : 400, "model", *name ? "model_not_found" : NULL, text);
 }
 
-/* Finds a model and leaves the lock held; NULL, and not held: there is none. */
-static struct served_model *find_and_lock(struct gr_models *m, const char *name)
+/* Finds a model and leaves the lock held; NULL, and not held: there is none. may_wait: this is no
+ * event loop. */
+static struct served_model *find_and_lock(struct gr_models *m, const char *name, bool may_wait)
 {
     for (int i = 0; i < 2; i++) {
         pthread_mutex_lock(&m->lock);
@@ -494,7 +524,7 @@ static struct served_model *find_and_lock(struct gr_models *m, const char *name)
         if (!*name)
             return NULL;
         if (!i)
-            refresh(m); /* a new file may be there */
+            refresh(m, may_wait); /* a new file may be there */
     }
     return NULL;
 }
@@ -548,12 +578,12 @@ static void begin(struct gr_models *m, struct gr_exchange *x, const struct gr_ro
     struct visit *v = new_visit(m, x);
     if (!v || !read_name(v, &name))
         return;
-    struct served_model *e = find_and_lock(m, name);
+    bool may_wait = !strcmp(route->method, "POST"); /* others are short */
+    struct served_model *e = find_and_lock(m, name, may_wait);
     if (!e) {
         refuse_unknown(x, name);
         return;
     }
-    bool may_wait = !strcmp(route->method, "POST"); /* others are short */
     bool there = e->state == GR_MODEL_LOADED && (!e->makes_way || !may_wait);
     bool waits = !there && may_wait;
     if (there)
@@ -590,7 +620,7 @@ void gr_models_change(struct gr_models *m, struct gr_exchange *x, bool load)
     struct visit *v = new_visit(m, x);
     if (!v || !read_name(v, &name))
         return;
-    struct served_model *e = *name ? find_and_lock(m, name) : NULL;
+    struct served_model *e = *name ? find_and_lock(m, name, true) : NULL;
     bool stays = e && e->stays && !load;
     if (!e) {
         refuse_unknown(x, name);
@@ -609,7 +639,7 @@ int gr_models_each(struct gr_models *m, const char *name,
                    void (*fn)(const struct gr_model_view *view, void *user), void *user)
 {
     int n = 0;
-    refresh(m);
+    refresh(m, false);
     pthread_mutex_lock(&m->lock);
     for (const struct served_model *e = m->all; e; e = e->next) {
         struct gr_model_view view = {.name = e->name,
@@ -656,6 +686,7 @@ int gr_models_new(struct gr_models **out, const struct gr_models_params *params)
     m->dir = params->options->models_dir;
     m->line_end = &m->line;
     pthread_mutex_init(&m->lock, NULL);
+    pthread_mutex_init(&m->reading, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&m->keep, &monotonic);
@@ -722,7 +753,9 @@ void gr_models_wait(struct gr_models *m)
     if (m->loads)
         pthread_join(m->loader, NULL);
     m->keeps = m->loads = false;
+    pthread_mutex_lock(&m->lock);
     stop_all(m, true); /* the one that has been loaded meanwhile, too */
+    pthread_mutex_unlock(&m->lock);
     for (const struct served_model *e = m->all; e; e = e->next) {
         if (e->server)
             m->p.wait(e->server);
@@ -743,6 +776,7 @@ void gr_models_free(struct gr_models **models)
     }
     pthread_cond_destroy(&m->keep);
     pthread_cond_destroy(&m->load);
+    pthread_mutex_destroy(&m->reading);
     pthread_mutex_destroy(&m->lock);
     free(m);
     *models = NULL;
