@@ -9,6 +9,7 @@
 #include "fields.h"
 #include "server.h"
 #include "tools/cli/adapters.h"
+#include "tools/cli/say.h"
 
 #define MOST_SCALE 1e6
 
@@ -23,7 +24,7 @@ int gr_strengths_open(struct gr_strengths **out, const struct gr_options *o)
 {
     struct gr_strengths *l = *out = calloc(1, sizeof *l);
     if (!l)
-        return gr_status_exit(GR_E_NOMEM_HOST);
+        return gr_say_no_memory();
     pthread_mutex_init(&l->lock, NULL);
     int rc = gr_adapters_read(&l->list, o);
     for (int32_t i = 0; i < l->list.n; i++)
@@ -63,7 +64,7 @@ static void read_list(const struct gr_strengths *l, struct gr_fields *f, const j
     size_t i;
     json_t *one;
     memset(scale, 0, GR_MAX_ADAPTER * sizeof *scale);
-    if (l->fixed && json_array_size(list))
+    if (l->fixed)
         gr_field_wrong(f, "lora", "lora: adapters cannot be changed with several ranks");
     json_array_foreach(list, i, one)
     {
@@ -111,10 +112,15 @@ void gr_serve_adapters(struct gr_exchange *x, void *user)
 
 void gr_serve_set_adapters(struct gr_exchange *x, void *user)
 {
-    struct gr_strengths *l = ((struct gr_server *)user)->strengths;
-    json_t *list = gr_read_list(x);
+    const struct gr_server *server = user;
+    struct gr_strengths *l = server->strengths;
     struct gr_fields f = {0};
     float scale[GR_MAX_ADAPTER];
+    if (!server->scheduler) {
+        gr_refuse(x, 501, NULL, "this model computes vectors only: adapters cannot be changed");
+        return;
+    }
+    json_t *list = gr_read_list(x);
     if (!list)
         return;
     read_list(l, &f, list, scale);
