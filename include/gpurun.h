@@ -324,9 +324,10 @@ GR_API void gr_session_close(struct gr_session **session);
 GR_API int gr_session_resize(struct gr_session *s, uint32_t n_ctx);
 /* Changes the strength of each adapter (adapter_scale of gr_session_params) for the batches, saved
  * and restored states from now on; cells keep what they were computed with. Those in use are cheap
- * to come back to. With a strength that was 0 until now memory may be needed: GR_E_NOMEM_*, with
- * nothing changed. GR_E_INVALID: a number that is not finite, or in a tap; GR_E_UNSUPPORTED: with
- * several ranks. */
+ * to come back to. With a strength that was 0 until now memory may be needed: op offload ends where
+ * it is too little for that, otherwise GR_E_NOMEM_*, with nothing changed. GR_E_INVALID: a number
+ * that is not finite, in a tap, or memory is needed while batches are pending; GR_E_UNSUPPORTED:
+ * with several ranks. */
 GR_API int gr_session_set_adapters(struct gr_session *s, const float scale[GR_MAX_ADAPTER]);
 /* Cells in all, and of one sequence (equal in one pool). */
 GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);

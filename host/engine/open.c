@@ -427,7 +427,7 @@ static void update(struct gr_session *s)
 {
     for (int32_t d = 0; d < s->n_device; d++)
         s->device[d].session = s;
-    s->env.cache_device = s->cache_device;
+    s->env.cache_device = s->cache_device, s->env.lora_scale = s->params.adapter_scale;
     gr_session_cancellable(s, true);
 }
 

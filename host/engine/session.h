@@ -71,7 +71,7 @@ struct gr_session {
     struct gr_graph_env env;
     struct gr_offloading offload;
     struct gr_plans plans;
-    uint32_t adapters_reserved; /* those for which plans have memory, a bit each (adapters.c) */
+    uint32_t adapters_reserved; /* plans have memory for all of these at once; bits (adapters.c) */
     struct gr_lists lists;
 
     /* the batch being computed; buffers are reused */

@@ -374,6 +374,44 @@ Test(lora, strengths_change_in_a_session)
     discard(&x);
 }
 
+/* The same after the session has got another size, with strengths of adapters in turn and then at
+ * once, and not while a batch is pending that uses the memory. */
+Test(lora, strengths_change_in_a_session_of_another_size)
+{
+    static struct both x;
+    static const float set[][N_ADAPTER] = {{1, 0}, {0, 2}, {1, 2}, {0, 0}};
+    const int32_t id[] = {3, 1, 4, 1, 5};
+    struct gr_batch b = {.n_tok = 5, .token = id};
+    struct gr_session_params p = gr_session_params_default();
+    float scale[GR_MAX_ADAPTER] = {0};
+    p.n_ctx = 256, p.n_threads = 1;
+    prepare(&x, arch_of("llama"), false);
+    struct gr_model *m =
+        open_with(x.path, x.adapter, N_ADAPTER, way("none", 0, 0, GR_SPLIT_MODE_LAYER));
+    memset(p.adapter_scale, 0, sizeof p.adapter_scale);
+    struct gr_session *s = tiny_session(m, &p), *fresh;
+    cr_assert_eq(gr_session_resize(s, 512), 0, "%s", gr_error());
+    cr_assert_eq(gr_decode_begin(s, &b), 0, "%s", gr_error());
+    memcpy(scale, set[0], sizeof set[0]);
+    cr_expect_eq(gr_session_set_adapters(s, scale), GR_E_INVALID);
+    cr_assert_eq(gr_decode_end(s), 0, "%s", gr_error());
+    p.n_ctx = 512;
+    for (size_t i = 0; i < GR_COUNT(set); i++) {
+        memcpy(scale, set[i], sizeof set[i]);
+        cr_assert_eq(gr_session_set_adapters(s, scale), 0, "%s", gr_error());
+        gr_kv_clear(s);
+        memcpy(p.adapter_scale, scale, sizeof scale);
+        fresh = tiny_session(m, &p);
+        cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+        cr_assert_eq(gr_decode(fresh, &b), 0);
+        cr_expect_arr_eq(gr_logits(s, -1), gr_logits(fresh, -1), N_VOCAB * sizeof(float), "%zu", i);
+        gr_session_close(&fresh);
+    }
+    gr_session_close(&s);
+    gr_model_close(&m);
+    discard(&x);
+}
+
 /* ---- files that are refused ---- */
 
 static void no_type(struct gr_gguf_writer *w)
