@@ -275,8 +275,9 @@ struct gr_session_params {
      * tokens of a step or their number, on how a prompt is cut into batches, on the order of
      * sequences, on cells or pools, or on the number of threads; they do on the CPU's level and on
      * the other parameters. Without it they do not depend on what neighbours' tokens are, but may
-     * on how many there are. Slower for few tokens (host/README.md). GR_E_UNSUPPORTED with layers
-     * on a GPU, GR_E_INVALID with offload_from above 0 or matmul of GR_MATMUL_CUBLAS. */
+     * on how many there are. Slower for few tokens (host/README.md). A model whose first session
+     * this is has all layers on the CPU, unless n_gpu_layers says otherwise: GR_E_UNSUPPORTED with
+     * layers on a GPU, GR_E_INVALID with offload_from above 0 or matmul of GR_MATMUL_CUBLAS. */
     bool deterministic;
 };
 GR_API struct gr_session_params gr_session_params_default(void);

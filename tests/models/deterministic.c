@@ -12,6 +12,7 @@
 #include "engine/session.h"
 #include "gr/pack.h"
 #include "gr/status.h"
+#include "models/fake.h"
 #include "support/tiny.h"
 
 enum { N_SEQ = 4, N_TEXT = 24, N_VOCAB = 96, N_MOST = N_SEQ * N_TEXT };
@@ -253,4 +254,30 @@ Test(deterministic, what_cannot_be_is_refused)
     cr_expect_eq(gr_session_open(&s, m, &p), GR_E_INVALID);
     cr_expect(strstr(gr_error(), "op offload"), "%s", gr_error());
     gr_model_close(&m);
+}
+
+/* Layers that nobody has placed stay on the CPU; a given number is refused. */
+Test(deterministic, keeps_off_a_device)
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+    const char *path = tiny_write(&t, NULL);
+    const int32_t n_gpu[] = {-1, 0, 1, 99};
+    fake_use(1, 64u << 20);
+    for (size_t i = 0; i < GR_COUNT(n_gpu); i++) {
+        struct gr_model_params mp = gr_model_params_default();
+        struct gr_session_params p = gr_session_params_default();
+        struct gr_model *m;
+        struct gr_session *s;
+        struct gr_fit fit;
+        mp.device = "FAKE0", mp.n_gpu_layers = n_gpu[i];
+        p.n_ctx = 256, p.deterministic = true;
+        int want = n_gpu[i] > 0 ? GR_E_UNSUPPORTED : 0;
+        cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
+        cr_expect_eq(gr_model_fit(m, &p, &fit), want, "%s", gr_error());
+        cr_expect(want || fit.n_gpu_layers == 0);
+        cr_expect_eq(gr_session_open(&s, m, &p), want, "%s", gr_error());
+        gr_session_close(&s);
+        gr_model_close(&m);
+    }
+    unlink(path);
 }
