@@ -134,6 +134,7 @@ def test_encoder(encoder):
                            ("/api/chat", {"messages": [{"role": "user", "content": "x"}]})):
             assert s.refused(path, body)[0] == 501, path
         assert s.refused("/v1/sessions", {})[0] == 501 and s.get("/v1/sessions/sess-0")[0] == 404
+        assert s.refused("/lora-adapters", [])[0] == 501
         assert s.get("/slots") == (200, []) and s.get("/cache")[1]["n_cells"] == 0
         assert s.post("/api/show", {"model": "m"})["capabilities"] == ["embedding"]
         long = "a" * 3 * tiny.N_CTX
