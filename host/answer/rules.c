@@ -154,7 +154,8 @@ static uint32_t parameter(struct writer *w, const struct tool *t, const char *ke
     uint32_t seq = gr_rules_seq(w->r);
     if (!*key || strlen(key) > GR_ANSWER_MAX_NAME || strpbrk(key, "<>\"\n") ||
         (w->writing->separator && strpbrk(key, "=,()[]{}' \t\r\\")))
-        fail(w, gr_fail(GR_E_INVALID, "tools: the name of the parameter %s cannot stand in a tag",
+        fail(w, gr_fail(GR_E_INVALID,
+                        "tools: the name of the parameter %s cannot be written in this format",
                         gr_quote(key, strlen(key))));
     for (const char *p = w->writing->parameter; *p && !w->r->rc;) {
         size_t n = strcspn(p, "%");

@@ -119,9 +119,36 @@ void gr_parameters_end(struct gr_answer *a)
 
 /* ---- Python ---- */
 
+/* The character of an escape \U with 8 hexadecimal digits; -1: it is none. */
+static int32_t wide_escape(const char *p, size_t n)
+{
+    int32_t c = 0;
+    if (p[1] != 'U' || n < 10)
+        return -1;
+    for (int i = 2; i < 10; i++) {
+        const char *digits = "0123456789abcdef", low = (char)(p[i] | 0x20);
+        const char *at = p[i] ? strchr(digits, low) : NULL;
+        if (!at || (c = 16 * c + (int32_t)(at - digits)) > 0x10ffff)
+            return -1;
+    }
+    return c;
+}
+
 /* Appends an escape of Python's strings [n], n > 1, as JSON's; returns its length. */
 static size_t add_escape(struct gr_vec *to, const char *p, size_t n, int *rc)
 {
+    int32_t wide = wide_escape(p, n);
+    if (wide >= 0) {
+        char text[16];
+        unsigned c = (unsigned)wide, above = c - 0x10000;
+        if (c < 0x10000)
+            snprintf(text, sizeof text, "\\u%04x", c);
+        else
+            snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + above / 0x400,
+                     0xdc00 + above % 0x400);
+        *rc = gr_vec_append(to, text, strlen(text), 1);
+        return 10;
+    }
     if (p[1] == 'x' && n > 3) {
         *rc = gr_vec_append(to, "\\u00", 4, 1);
         *rc = *rc ? *rc : gr_vec_append(to, p + 2, 2, 1);
@@ -165,15 +192,76 @@ static bool is_in_word(char c)
     return c && !strchr("\"' \n\r\t,:()[]{}", c);
 }
 
-/* Gives a value of Python made of strings, numbers, words, lists and dicts; false: it is none. */
+/* Brackets that are open in a value of Python. */
+struct brackets {
+    size_t n;
+    bool wrong; /* one is closed by another kind, or they are too deep */
+    struct bracket {
+        char close;
+        bool comma; /* one stood in it */
+        size_t at;  /* where it stands in the JSON */
+    } open[GR_ANSWER_MAX_DEPTH];
+};
+
+/* Returns the bracket of JSON that begins a list, tuple or dict. */
+static char open_bracket(struct brackets *b, char c, size_t at)
+{
+    b->wrong |= b->n == GR_ANSWER_MAX_DEPTH;
+    if (!b->wrong)
+        b->open[b->n++] = (struct bracket){c == '(' ? ')' : c == '[' ? ']' : '}', false, at};
+    return c == '(' ? '[' : c;
+}
+
+/* Drops a comma behind the last element, and parentheses around a value; returns the closing
+ * bracket of JSON, or a blank. */
+static char close_bracket(struct brackets *b, char c, char *text, size_t n)
+{
+    b->wrong |= !b->n || b->open[b->n - 1].close != c;
+    if (b->wrong)
+        return c;
+    const struct bracket *o = &b->open[--b->n];
+    while (gr_is_blank(text[n - 1]))
+        n--;
+    bool empty = n == o->at + 1;
+    if (text[n - 1] == ',') {
+        size_t before = n - 1;
+        while (gr_is_blank(text[before - 1]))
+            before--;
+        if (before > o->at + 1)
+            text[n - 1] = ' ';
+    }
+    if (c == ')' && !o->comma && !empty)
+        text[o->at] = c = ' ';
+    return c == ')' ? ']' : c;
+}
+
+/* Appends a comma or bracket. */
+static int add_sign(struct gr_vec *to, struct brackets *b, char c)
+{
+    if (c == ',' && b->n)
+        b->open[b->n - 1].comma = true;
+    else if (strchr("([{", c))
+        c = open_bracket(b, c, to->n);
+    else if (c != ',')
+        c = close_bracket(b, c, to->data, to->n);
+    return gr_vec_append(to, &c, 1, 1);
+}
+
+/* Gives a value of Python made of strings, numbers, words, lists, tuples and dicts; false: it is
+ * none. */
 static bool give_python(struct gr_answer *a, const char *p, size_t n)
 {
     struct gr_vec text = {0};
+    struct brackets brackets = {0};
     int rc = 0;
     for (size_t i = 0; i < n && !rc;) {
         size_t length = 1;
         if (p[i] == '"' || p[i] == '\'') {
             i += add_quoted(&text, p + i, n - i, &rc);
+            continue;
+        }
+        if (p[i] && strchr(",()[]{}", p[i])) {
+            rc = add_sign(&text, &brackets, p[i++]);
             continue;
         }
         while (is_in_word(p[i]) && i + length < n && is_in_word(p[i + length]))
@@ -183,7 +271,7 @@ static bool give_python(struct gr_answer *a, const char *p, size_t n)
         i += length;
     }
     a->rc = a->rc ? a->rc : rc;
-    bool fine = !rc && give_value(a, text.data, text.n);
+    bool fine = !rc && !brackets.wrong && give_value(a, text.data, text.n);
     gr_vec_fini(&text);
     return fine;
 }

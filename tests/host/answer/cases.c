@@ -258,6 +258,18 @@ Test(answer, lists_as_in_python)
          "call0(f,)arguments0({\"a\": 1})withdrawn0text(<|tool_call_start|>[f(a=1), 2])"},
         {"lfm2-tools", NULL, "<|tool_call_start|>[f(a=[1, 2)]",
          "text(<|tool_call_start|>[f(a=[1, 2)])"},
+        {"lfm2-tools", NULL,
+         "<|tool_call_start|>[f(a=(1, 'b',), b=( ), c=((2)), d=[1, ], e={'k': (3,), },)]",
+         "call0(f,)arguments0({\"a\": [1, \"b\" ], \"b\": [ ], \"c\": 2, \"d\": [1  ], \"e\": "
+         "{\"k\": [3 ]  }})done0"},
+        {"lfm2-tools", NULL, "<|tool_call_start|>[f(a='\\U0001F600\\U000000e9\\Users')]",
+         "call0(f,)arguments0({\"a\": \"\\ud83d\\ude00\\u00e9\\\\Users\"})done0"},
+        {"lfm2-tools", NULL, "<|tool_call_start|>[f(a=[,])]",
+         "call0(f,)arguments0({\"a\": )withdrawn0text(<|tool_call_start|>[f(a=[,])])"},
+        {"lfm2-tools", NULL, "<|tool_call_start|>[f(a=[1,,])]",
+         "call0(f,)arguments0({\"a\": )withdrawn0text(<|tool_call_start|>[f(a=[1,,])])"},
+        {"lfm2-tools", NULL, "<|tool_call_start|>[f(a=(1])]",
+         "call0(f,)arguments0({\"a\": )withdrawn0text(<|tool_call_start|>[f(a=(1])])"},
         {"olmo3", NULL, "<think>hm</think><function_calls>f(a=1)\ng(b=False)</function_calls>",
          "reasoning(hm)call0(f,)arguments0({\"a\": 1})call1(g,)arguments1({\"b\": "
          "false})done0done1"},
@@ -300,6 +312,7 @@ Test(answer, lists_between_marks)
     };
     CHECK(cases);
 }
+
 Test(answer, sections)
 {
     static const struct answer_case cases[] = {

@@ -392,5 +392,5 @@ Test(grammar, wrong_tools_are_refused)
     expect_refused("glm",
                    "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"a>\": {\"type\": "
                    "\"string\"}}}}]",
-                   NULL, "cannot stand in a tag");
+                   NULL, "cannot be written in this format");
 }
