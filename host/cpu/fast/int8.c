@@ -141,9 +141,8 @@ static void few(const struct mm *m, const struct int8_shape *s, const struct mm_
                 int64_t lo, int64_t hi, const char *x)
 {
     float sum[MM_MANY][INT8_ROWS];
-    const int64_t most = s->one ? 1 : MM_MANY - 1;
-    for (int64_t i = 0; i < g->n; i += most) {
-        int64_t n = GR_MIN(most, g->n - i);
+    for (int64_t i = 0; i < g->n; i += MM_MANY - 1) {
+        int64_t n = GR_MIN(MM_MANY - 1, g->n - i);
         FN(int8_dot)
         (s, gr_ten_row(m->w, g->expert, 0), m->w->row_bytes, lo, hi, x + i * s->stride, n, sum[0],
          INT8_ROWS);

@@ -32,14 +32,14 @@ struct int8_shape {
     int64_t stride;     /* bytes per entry */
     uint32_t dtype;     /* of the weights */
     struct unit_kind kind;
-    bool one; /* of one token */
+    bool one; /* entry per group on average (mm.each): each is dotted by itself */
 };
 
 static inline struct int8_shape int8_shape(const struct mm *m)
 {
     int64_t cols = GR_PAD(m->n_in, 256);
     return (struct int8_shape){m->n_in, cols, cols * 3 / 2, m->w->dtype, unit_kind(m->w->dtype),
-                               m->one};
+                               m->each == 1};
 }
 
 /* Returns the size of the tile that begins with entry i of n: INT8_TILE, or the remainder rounded
@@ -78,7 +78,7 @@ void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float
                        int32_t *sum);
 
 /* sum[t * ld + o - lo] = x[t] . row o for rows [lo, hi) of one matrix and n < MM_MANY entries in
- * the form `few`, one where s->one. */
+ * the form `few`. */
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
                   int64_t hi, const char *x, int64_t n, float *sum, int64_t ld);
 

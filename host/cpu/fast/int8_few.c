@@ -58,8 +58,8 @@ GR_INLINE void load_groups(const float *p, int64_t i, int group, vf out[UNIT_D])
         out[k] = vf_load(p + i / 16 + k * VL);
 }
 
-/* Partial sums per entry, to hide the latency of additions: several where there is one entry;
- * several entries hide it by themselves. */
+/* Partial sums per entry, to hide the latency of additions: several where entries are dotted one by
+ * one (int8_shape.one); several entries at once hide it by themselves. */
 enum { PARTS = 4, AHEAD = 8192 /* prefetch distance in bytes */ };
 
 /* s = factors of a unit's groups times the steps of columns [i, i + 256) of x. */
@@ -185,10 +185,11 @@ GR_INLINE void dot_rows(uint32_t dtype, const struct int8_shape *s, const char *
     for (int64_t o = lo; o < hi; o += VL) {
         int64_t n_row = GR_MIN(VL, hi - o);
         for (int64_t r = 0; r < n_row; r++)
-            if (s->one)
-                dot_row(dtype, w + (o + r) * row_bytes, s->n_in, x, 1, PARTS, &lanes[0][r]);
-            else
+            if (!s->one)
                 dot_row(dtype, w + (o + r) * row_bytes, s->n_in, x, n, 1, &lanes[0][r]);
+            else
+                for (int t = 0; t < n; t++)
+                    dot_row(dtype, w + (o + r) * row_bytes, s->n_in, x + t, 1, PARTS, &lanes[t][r]);
         for (int t = 0; t < n; t++) {
             for (int64_t r = n_row; r < VL; r++)
                 lanes[t][r] = vf_set(0);

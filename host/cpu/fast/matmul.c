@@ -56,7 +56,6 @@ static struct mm mm_of(const struct gr_node *node)
     m.each = node->by_row ? INT64_MAX
              : m.ids      ? (m.n_entry + m.w->batch - 1) / m.w->batch
                           : m.n_entry;
-    m.one = (m.ids ? m.ids : m.x)->rows == 1;
     return m;
 }
 

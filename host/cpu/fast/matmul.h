@@ -10,8 +10,8 @@
  * Weights are never rounded: w = d q + m with the file's own integers q and scales d, m as f32.
  * Each engine has two methods: for few entries, dot products with rows of weights in place (bound
  * by memory); for many, VL or more rows are unpacked into a panel, once for all entries of the
- * group. The bits of an entry depend on the method, and on whether it is the only one, but neither
- * on the other entries nor on their number. */
+ * group. The bits of an entry depend on the method, and on whether a group has one entry on average
+ * (mm.each), but neither on the other entries nor otherwise on their number. */
 #ifndef GR_CPU_FAST_MATMUL_H
 #define GR_CPU_FAST_MATMUL_H
 
@@ -30,10 +30,9 @@ struct mm {
     int64_t n_pass; /* HEAD_MATMUL: columns of a head that are copied, not multiplied */
     bool heads;     /* every entry is multiplied by every matrix, with separate columns for each */
     /* Entries of a group on average, by which the method is chosen: a group's own number depends on
-     * which matrices the neighbours of a row use, and its bits must not. Above all numbers where
-     * they must not depend on how many rows there are either (gr_node.by_row). */
+     * which matrices the neighbours of a row use, and its bits must not. INT64_MAX with
+     * gr_node.by_row: always panels. */
     int64_t each;
-    bool one; /* of one token */
 };
 
 static inline bool mm_few(const struct mm *m)
