@@ -36,8 +36,8 @@ struct gr_mark {
     const char *rest; /* of a call's pattern; closing mark of reasoning */
 };
 
-/* Marks of a format into mark [GR_MAX_MARK], without `calls` but for those around calls, which
- * stand in the text then; returns their number, or -1: no such format. */
+/* Stores the marks of a format in mark [GR_MAX_MARK]. Without `calls` those around calls are left
+ * out, so that they stay in the text. Returns their number, or -1: no such format. */
 int32_t gr_format_marks(const char *name, bool calls, struct gr_mark *mark);
 
 /* The mark that a prompt ends with, but for blanks, whose number is stored in *n_blank; the longest

@@ -19,7 +19,7 @@ struct gr_cached_plan {
     uint64_t used;  /* gr_plans.n_use at the last use */
     uint64_t n_run; /* since gr_session_plans was called last */
     enum gr_plan_kind kind;
-    float adapter_scale[GR_MAX_ADAPTER]; /* that are part of it */
+    float adapter_scale[GR_MAX_ADAPTER]; /* that the plan was made with */
 };
 
 #define GR_N_PLAN 12
