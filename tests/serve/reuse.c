@@ -294,7 +294,7 @@ static int32_t longest(const struct gr_prefixes *p, const int32_t *token, int32_
     return best;
 }
 
-/* What is found in random texts of few tokens is there; with many tokens, where no two blocks are
+/* All that is found in random texts of few tokens is there; with many tokens, where no two blocks are
  * the same, all is found that is long enough. */
 Test(reuse, search)
 {

@@ -25,7 +25,7 @@ struct gr_disk_job;
  * something was read or written, for gr_disk_poll. Returns a status, after printing the error. */
 int gr_disk_open(struct gr_disk **out, const char *dir, uint64_t most_bytes,
                  struct gr_session *session, bool whole, void (*notice)(void *user), void *user);
-/* What was saved is written first. */
+/* Writes what was saved first. */
 void gr_disk_close(struct gr_disk **disk);
 
 /* Takes note of what was read and written, and of other programs' files now and then. */

@@ -15,7 +15,7 @@ enum gr_disk_op {
     GR_DISK_SCAN    /* the folder: known [n_known], head.model -> found [n_found], foreign */
 };
 
-/* What a job points at belongs to it, but for the token. */
+/* All that a job points at belongs to it, but for the token. */
 struct gr_disk_job {
     enum gr_disk_op op;
     char name[GR_DISK_NAME];
@@ -32,7 +32,7 @@ struct gr_disk_job {
     bool foreign;
     int rc;
     char message[256];
-    /* Of who puts it: */
+    /* Fields of the caller: */
     bool done, unwanted;
     struct gr_disk_job *next;
 };

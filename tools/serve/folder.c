@@ -147,8 +147,8 @@ static int take(struct list *l, const char *dir, const char *name, const char *f
     return rc == ENOMEM ? rc : 0; /* one that cannot be read has no models */
 }
 
-/* Of models with one name the file comes first, whose path is shorter than that of one within a
- * folder of this name. */
+/* Orders by name; of one name the file comes first, whose path is shorter than that of one within
+ * a folder of this name. */
 static int compare(const void *a, const void *b)
 {
     const struct gr_folder_file *p = a, *q = b;

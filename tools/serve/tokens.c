@@ -40,7 +40,7 @@ static json_t *tokens_json(const struct gr_model *model, const int32_t *ids, siz
     return NULL;
 }
 
-/* Of llama.cpp's server, or, with a prompt, of vLLM's. */
+/* Answers as llama.cpp's server, or, with a prompt, as vLLM's. */
 static void tokenize(struct gr_exchange *x, const struct gr_server *s, const json_t *body)
 {
     struct gr_fields f = {.object = body};

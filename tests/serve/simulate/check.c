@@ -1,4 +1,4 @@
-/* What must be true of the scheduler under any load, of small loads in virtual time. */
+/* Properties of the scheduler under any load, with small loads in virtual time. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@ TestSuite(simulate, .timeout = 120);
 
 enum { N_REQUEST = 1000 };
 
-/* Of Llama-3-8B Q4_K_M on an H200, as scripts/bench/step predicts it. */
+/* Step times of Llama-3-8B Q4_K_M on an H200, as scripts/bench/step predicts them. */
 static struct sim_params fast_machine(double rate)
 {
     return (struct sim_params){
