@@ -294,8 +294,8 @@ static int32_t longest(const struct gr_prefixes *p, const int32_t *token, int32_
     return best;
 }
 
-/* All that is found in random texts of few tokens is there; with many tokens, where no two blocks are
- * the same, all is found that is long enough. */
+/* All that is found in random texts of few tokens is there; with many tokens, where no two blocks
+ * are the same, all is found that is long enough. */
 Test(reuse, search)
 {
     enum { N_SEQ = 4, N = 120 };

@@ -38,7 +38,7 @@ struct int8_shape {
 static inline struct int8_shape int8_shape(const struct mm *m)
 {
     int64_t cols = GR_PAD(m->n_in, 256);
-    return (struct int8_shape){m->n_in, cols, cols * 3 / 2, m->w->dtype, unit_kind(m->w->dtype),
+    return (struct int8_shape){m->n_in,     cols, cols * 3 / 2, m->w->dtype, unit_kind(m->w->dtype),
                                m->each == 1};
 }
 
