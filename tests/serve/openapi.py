@@ -8,6 +8,7 @@ import copy
 import importlib.util
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -140,7 +141,8 @@ def main():
         template.write_text(generate.TEMPLATE)
         path.write_text(yaml.safe_dump(document))
         words = ["-t", "1", "-np", "4", "-n", "8", "--embeddings", "--pooling", "mean", "--props", "--slots", "--metrics",
-                 "--chat-template-file", str(template)]
+                 "--chat-template-file", str(template), "--models-dir", name, "-m", str(folder / "default.gguf"), "--slot-save-path", name]
+        shutil.copy(FILE.parents[1] / "default-model.gguf", folder / "default.gguf")
         with Served(sys.argv[1], [*words, "-c", "1024"]) as s:
             check_answers(document, s)
         with Served(sys.argv[1], [*words, "-c", "128"]) as s:

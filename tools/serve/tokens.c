@@ -44,10 +44,11 @@ static json_t *tokens_json(const struct gr_model *model, const int32_t *ids, siz
 static void tokenize(struct gr_exchange *x, const struct gr_server *s, const json_t *body)
 {
     struct gr_fields f = {.object = body};
-    bool vllm = gr_field(&f, "prompt") && !gr_field(&f, "content");
-    const char *name = vllm ? "prompt" : "content";
-    const char *text = gr_field_text(&f, name);
-    bool special = gr_field_bool(&f, vllm ? "add_special_tokens" : "add_special", vllm);
+    const char *content = gr_field_text(&f, "content"), *prompt = gr_field_text(&f, "prompt");
+    bool vllm = prompt && !content;
+    const char *name = vllm ? "prompt" : "content", *text = vllm ? prompt : content;
+    bool special = gr_field_bool(&f, "add_special", false);
+    bool vllm_special = gr_field_bool(&f, "add_special_tokens", true);
     bool parse = gr_field_bool(&f, "parse_special", true);
     bool pieces = gr_field_bool(&f, "with_pieces", false);
     int32_t *ids = NULL;
@@ -56,7 +57,7 @@ static void tokenize(struct gr_exchange *x, const struct gr_server *s, const jso
         gr_field_wrong(&f, name, "%s: a text is expected", name);
     if (gr_fields_refuse(&f, x))
         return;
-    int rc = gr_text_tokenize(s->model, text, n, special, parse, &ids, &n);
+    int rc = gr_text_tokenize(s->model, text, n, vllm ? vllm_special : special, parse, &ids, &n);
     if (rc)
         gr_refuse_status(x, rc, name);
     else if (n > (pieces ? MOST_PIECES : MOST_TOKENS))
