@@ -50,7 +50,7 @@ Test(cli, help_fits_the_screen)
     static const char *const topics[] = {"all",    "text",   "sampling", "memory", "rope", "server",
                                          "output", "absent", "run",      "serve",  "bench"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
-        expect_screen(GPURUN(NULL, "help", topics[i]), 540);
+        expect_screen(GPURUN(NULL, "help", topics[i]), 580);
     expect_screen(GPURUN(NULL, "help", "quantize"), 100);
     expect_screen(GPURUN(NULL, "tokenize", "--help"), 60);
     expect_exit(GPURUN(NULL, "help", "samplin"), 2, "no help on 'samplin': did you mean sampling");
