@@ -141,13 +141,14 @@ def main():
         template.write_text(generate.TEMPLATE)
         path.write_text(yaml.safe_dump(document))
         words = ["-t", "1", "-np", "4", "-n", "8", "--embeddings", "--pooling", "mean", "--props", "--slots", "--metrics",
-                 "--chat-template-file", str(template), "--models-dir", name, "-m", str(folder / "default.gguf"), "--slot-save-path", name]
+                 "--chat-template-file", str(template), "--slot-save-path", name]
+        several = ["--models-dir", name, "-m", str(folder / "default.gguf")]
         shutil.copy(FILE.parents[1] / "default-model.gguf", folder / "default.gguf")
         with Served(sys.argv[1], [*words, "-c", "1024"]) as s:
             check_answers(document, s)
         with Served(sys.argv[1], [*words, "-c", "128"]) as s:
-            absent = [word for name in ("/rerank", "/infill") for word in ("PATH", name)]
-            out = [word.replace("PATH", "--exclude-path") for word in absent]
+            absent, of_several = (["PATH", "/rerank", "PATH", "/infill"], ["PATH", "/models/load", "PATH", "/models/unload"])
+            out = [word.replace("PATH", "--exclude-path") for word in absent + of_several]
             run(path, s.url, "--phases", "coverage", "-c", CONFORMANCE + ",not_a_server_error,unsupported_method,allow_header_conformance", *out)
             run(path, s.url, "--phases", "coverage", "-c", CONFORMANCE, *(word.replace("PATH", "--include-path") for word in absent))
             # an empty prompt of Ollama's is answered whatever else there is
@@ -157,7 +158,10 @@ def main():
             run(path, s.url, "--phases", "stateful", "-n", "10", "--max-time", "20", "-c", CONFORMANCE + ",not_a_server_error,use_after_free", *out)
             assert s.get("/health") == (200, {"status": "ok"})
         assert s.code == 0, (s.code, s.lines[-5:])
-        with Served(sys.argv[1], [*words, "-c", "128", "--api-key", "key"]) as s:
+        with Served(sys.argv[1], [*words, *several, "-c", "128"]) as s:
+            run(path, s.url, "--phases", "coverage", "-c", CONFORMANCE + ",not_a_server_error,unsupported_method",
+                *(word.replace("PATH", "--include-path") for word in [*of_several, "PATH", "/models", "PATH", "/tokenize", "PATH", "/api/show"]))
+        with Served(sys.argv[1], [*words, *several, "-c", "128", "--api-key", "key"]) as s:
             check_keys(document, s)
 
 
