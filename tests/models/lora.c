@@ -335,36 +335,52 @@ Test(lora, states_belong_to_their_adapters)
     discard(&x);
 }
 
+/* Sets strengths in an empty session, and expects the logits of a new one that has them from the
+ * beginning, to the bit. */
+static void expect_as_fresh(struct gr_session *s, struct gr_model *m, struct gr_session_params p,
+                            const float strength[N_ADAPTER], int n_decode)
+{
+    const int32_t id[] = {3, 1, 4, 1, 5};
+    struct gr_batch b = {.n_tok = 5, .token = id};
+    memset(p.adapter_scale, 0, sizeof p.adapter_scale);
+    memcpy(p.adapter_scale, strength, N_ADAPTER * sizeof *strength);
+    cr_assert_eq(gr_session_set_adapters(s, p.adapter_scale), 0, "%s", gr_error());
+    gr_kv_clear(s);
+    struct gr_session *fresh = tiny_session(m, &p);
+    for (int k = 0; k < n_decode; k++) {
+        cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+        cr_assert_eq(gr_decode(fresh, &b), 0);
+        cr_expect_arr_eq(gr_logits(s, -1), gr_logits(fresh, -1), N_VOCAB * sizeof(float), "%g, %g",
+                         (double)strength[0], (double)strength[1]);
+    }
+    gr_session_close(&fresh);
+}
+
+/* Opens a model with two adapters, and a session of 256 cells in which their strength is 0. */
+static struct gr_session *open_session(struct both *x, struct gr_model **m,
+                                       struct gr_session_params *p)
+{
+    *p = gr_session_params_default();
+    p->n_ctx = 256, p->n_threads = 1;
+    prepare(x, arch_of("llama"), false);
+    *m = open_with(x->path, x->adapter, N_ADAPTER, way("none", 0, 0, GR_SPLIT_MODE_LAYER));
+    memset(p->adapter_scale, 0, sizeof p->adapter_scale);
+    return tiny_session(*m, p);
+}
+
 /* Strengths that change in a session, there and back: logits are those of a session that has them
  * from the beginning, to the bit. */
 Test(lora, strengths_change_in_a_session)
 {
     static struct both x;
     static const float set[][N_ADAPTER] = {{1, 0}, {0, 0}, {0.5f, -1}, {1, 0}, {0, 2}, {0.5f, -1}};
-    const int32_t id[] = {3, 1, 4, 1, 5};
-    struct gr_batch b = {.n_tok = 5, .token = id};
-    struct gr_session_params p = gr_session_params_default();
+    struct gr_session_params p;
+    struct gr_model *m;
     float scale[GR_MAX_ADAPTER] = {0};
-    p.n_ctx = 256, p.n_threads = 1;
-    prepare(&x, arch_of("llama"), false);
-    struct gr_model *m =
-        open_with(x.path, x.adapter, N_ADAPTER, way("none", 0, 0, GR_SPLIT_MODE_LAYER));
-    memset(p.adapter_scale, 0, sizeof p.adapter_scale);
-    struct gr_session *s = tiny_session(m, &p), *fresh;
-    for (size_t i = 0; i < GR_COUNT(set); i++) {
-        memcpy(scale, set[i], sizeof set[i]);
-        cr_assert_eq(gr_session_set_adapters(s, scale), 0, "%s", gr_error());
-        gr_kv_clear(s);
-        memcpy(p.adapter_scale, scale, sizeof scale);
-        fresh = tiny_session(m, &p);
-        for (int k = 0; k < 2; k++) {
-            cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
-            cr_assert_eq(gr_decode(fresh, &b), 0);
-            cr_expect_arr_eq(gr_logits(s, -1), gr_logits(fresh, -1), N_VOCAB * sizeof(float), "%zu",
-                             i);
-        }
-        gr_session_close(&fresh);
-    }
+    struct gr_session *s = open_session(&x, &m, &p);
+    for (size_t i = 0; i < GR_COUNT(set); i++)
+        expect_as_fresh(s, m, p, set[i], 2);
+    memcpy(scale, set[GR_COUNT(set) - 1], sizeof set[0]);
     scale[1] = INFINITY;
     cr_expect_eq(gr_session_set_adapters(s, scale), GR_E_INVALID);
     scale[1] = -1;
@@ -382,31 +398,18 @@ Test(lora, strengths_change_in_a_session_of_another_size)
     static const float set[][N_ADAPTER] = {{1, 0}, {0, 2}, {1, 2}, {0, 0}};
     const int32_t id[] = {3, 1, 4, 1, 5};
     struct gr_batch b = {.n_tok = 5, .token = id};
-    struct gr_session_params p = gr_session_params_default();
+    struct gr_session_params p;
+    struct gr_model *m;
     float scale[GR_MAX_ADAPTER] = {0};
-    p.n_ctx = 256, p.n_threads = 1;
-    prepare(&x, arch_of("llama"), false);
-    struct gr_model *m =
-        open_with(x.path, x.adapter, N_ADAPTER, way("none", 0, 0, GR_SPLIT_MODE_LAYER));
-    memset(p.adapter_scale, 0, sizeof p.adapter_scale);
-    struct gr_session *s = tiny_session(m, &p), *fresh;
+    struct gr_session *s = open_session(&x, &m, &p);
     cr_assert_eq(gr_session_resize(s, 512), 0, "%s", gr_error());
     cr_assert_eq(gr_decode_begin(s, &b), 0, "%s", gr_error());
     memcpy(scale, set[0], sizeof set[0]);
     cr_expect_eq(gr_session_set_adapters(s, scale), GR_E_INVALID);
     cr_assert_eq(gr_decode_end(s), 0, "%s", gr_error());
     p.n_ctx = 512;
-    for (size_t i = 0; i < GR_COUNT(set); i++) {
-        memcpy(scale, set[i], sizeof set[i]);
-        cr_assert_eq(gr_session_set_adapters(s, scale), 0, "%s", gr_error());
-        gr_kv_clear(s);
-        memcpy(p.adapter_scale, scale, sizeof scale);
-        fresh = tiny_session(m, &p);
-        cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
-        cr_assert_eq(gr_decode(fresh, &b), 0);
-        cr_expect_arr_eq(gr_logits(s, -1), gr_logits(fresh, -1), N_VOCAB * sizeof(float), "%zu", i);
-        gr_session_close(&fresh);
-    }
+    for (size_t i = 0; i < GR_COUNT(set); i++)
+        expect_as_fresh(s, m, p, set[i], 1);
     gr_session_close(&s);
     gr_model_close(&m);
     discard(&x);

@@ -100,23 +100,33 @@ Test(slow_disk, writes_hold_up_no_step)
     close_world(&w);
 }
 
+/* Opens a scheduler whose disk answers nothing, with a request for a text that is on it. Returns
+ * what n_passing was before. */
+static int ask_again(struct world *w, struct client *again, struct gr_rng *rng)
+{
+    const char *dir = tiny_path("cache");
+    *w = open_stored(dir, 2);
+    make_client(w, &client[0], rng, 200);
+    submit(w, &client[0]);
+    run(w);
+    close_world(w);
+    *w = open_stored(dir, 2);
+    *again = (struct client){.n_prompt = 200, .n_predict = 12, .seed = client[0].seed};
+    memcpy(again->prompt, client[0].prompt, sizeof again->prompt);
+    set_gate(true);
+    int n = n_passing();
+    submit(w, again);
+    return n;
+}
+
 /* A text whose beginning is on disk waits for it, and other requests pass; then it begins from the
  * file, also where the run of steps sleeps until it is read. */
 static void check_reads(bool cancels)
 {
-    const char *dir = tiny_path("cache");
-    struct world w = open_stored(dir, 2);
+    struct world w;
+    struct client again;
     struct gr_rng rng = gr_rng_new(41);
-    make_client(&w, &client[0], &rng, 200);
-    submit(&w, &client[0]);
-    run(&w);
-    close_world(&w);
-    w = open_stored(dir, 2);
-    struct client again = {.n_prompt = 200, .n_predict = 12, .seed = client[0].seed};
-    memcpy(again.prompt, client[0].prompt, sizeof again.prompt);
-    set_gate(true);
-    int n = n_passing();
-    submit(&w, &again);
+    int n = ask_again(&w, &again, &rng);
     for (int i = 1; i < 4; i++) {
         make_client(&w, &client[i], &rng, 60);
         submit(&w, &client[i]);
@@ -271,19 +281,10 @@ static void *run_for_ever(void *user)
 /* gr_scheduler_run sleeps while a request waits for the disk, and wakes up when it is read. */
 Test(slow_disk, the_scheduler_sleeps_meanwhile)
 {
-    const char *dir = tiny_path("cache");
-    struct world w = open_stored(dir, 2);
+    struct world w;
+    struct client again;
     struct gr_rng rng = gr_rng_new(42);
-    make_client(&w, &client[0], &rng, 200);
-    submit(&w, &client[0]);
-    run(&w);
-    close_world(&w);
-    w = open_stored(dir, 2);
-    struct client again = {.n_prompt = 200, .n_predict = 12, .seed = client[0].seed};
-    memcpy(again.prompt, client[0].prompt, sizeof again.prompt);
-    set_gate(true);
-    int n = n_passing();
-    submit(&w, &again);
+    int n = ask_again(&w, &again, &rng);
     pthread_t thread;
     clockid_t clock;
     struct timespec before, after;

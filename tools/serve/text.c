@@ -219,8 +219,8 @@ void gr_text_end(struct gr_text *t, enum gr_finish end, int status, const char *
 
 int64_t gr_text_deadline(const struct gr_text *t)
 {
-    bool any = t->ended || !t->request.most_ns || t->request.most_ns > INT64_MAX - t->submitted;
-    return any ? INT64_MAX : t->submitted + t->request.most_ns;
+    bool none = t->ended || !t->request.most_ns || t->request.most_ns > INT64_MAX - t->submitted;
+    return none ? INT64_MAX : t->submitted + t->request.most_ns;
 }
 
 bool gr_text_end_late(struct gr_text *t, int64_t now)
