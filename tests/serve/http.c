@@ -399,3 +399,32 @@ Test(http, close_while_clients_are_there)
     free(p);
     close_server();
 }
+
+/* Connects and leaves until the server no longer listens. */
+static void *come_and_go(void *none)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (bool there = true; there;) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        there = !connect(fd, (struct sockaddr *)&a, sizeof a);
+        close(fd);
+    }
+    return none;
+}
+
+/* Servers that stop listening at any moment of their loops. */
+Test(http, drain_while_clients_come)
+{
+    for (int round = 0; round < 20; round++) {
+        pthread_t client[3];
+        open_server(4);
+        for (int i = 0; i < 3; i++)
+            cr_assert_eq(pthread_create(&client[i], NULL, come_and_go, NULL), 0);
+        wait_ms(1 + round % 5);
+        gr_httpd_drain(server);
+        for (int i = 0; i < 3; i++)
+            pthread_join(client[i], NULL);
+        close_server();
+    }
+}

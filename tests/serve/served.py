@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -47,6 +48,8 @@ class Served:
             self.process.kill()
             self.code = "hangs"
         self.reader.join(LIMIT)
+        if self.code not in (0, 128 + signal.SIGTERM):
+            print(*self.words, f"ended with {self.code}:", *self.lines[-40:], sep="\n", flush=True)
 
     @property
     def url(self):

@@ -32,7 +32,10 @@ struct gr_httpd {
     _Atomic(const char *) unready;
     atomic_bool draining;
     atomic_int n_busy;
-    MHD_socket listener;   /* of a daemon that drains; closed behind it */
+    int listener;      /* -1: closed */
+    int wake_acceptor; /* an eventfd, that ends the thread; -1: closed */
+    pthread_t acceptor;
+    bool accepts;          /* the thread does */
     _Atomic size_t n_body; /* bytes of all bodies */
     pthread_t watch;
     bool watches; /* the thread does */
@@ -98,6 +101,16 @@ struct gr_exchange {
 };
 
 int64_t gr_httpd_now(void); /* monotonic, ns */
+
+/* ---- http_listen.c ---- */
+
+/* Opens the listening socket, or takes over p.listener, and writes the URL. Returns 0 or an exit
+ * code, having said the error. */
+int gr_httpd_open_listener(struct gr_httpd *h);
+/* Starts the thread that hands connections to the daemon, likewise. */
+int gr_httpd_start_accepting(struct gr_httpd *h);
+/* Ends the thread and closes the socket; what waits in it is refused. Harmless when repeated. */
+void gr_httpd_close_listener(struct gr_httpd *h);
 
 /* ---- http_request.c: callbacks of libmicrohttpd ---- */
 

@@ -1,9 +1,4 @@
-/* The server: its socket, its event loops, and the connections that they take. */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
+/* The server: its event loops, and the connections that they have. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,94 +18,6 @@
 #define KEPT_FILES 96 /* descriptors for all but connections */
 #define SLACK 64      /* connections of a loop that are about to close */
 #define MOST_TLS_FILE ((size_t)1 << 20)
-
-/* ---- the socket ---- */
-
-static int say_socket_error(const struct gr_httpd_params *p, const char *what)
-{
-    int error = errno;
-    const char *helps = error == EADDRINUSE ? "; --port N takes another, 0 any that is free"
-                        : error == EACCES   ? "; ports below 1024 take a right to them"
-                                            : "";
-    gr_say_error("cannot %s %s, port %u: %s%s", what, p->host, p->port, strerror(error), helps);
-    return gr_status_exit(GR_E_IO);
-}
-
-static int resolve(const char *host, const char *port, struct addrinfo **found)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    char bare[256];
-    size_t n = strlen(host);
-    if (n > 2 && n < sizeof bare && host[0] == '[' && host[n - 1] == ']') {
-        snprintf(bare, sizeof bare, "%.*s", (int)n - 2, host + 1);
-        host = bare;
-    }
-    return getaddrinfo(host, port, &hints, found);
-}
-
-static int open_socket(const struct gr_httpd_params *p, int *fd)
-{
-    struct addrinfo *a = NULL;
-    char port[8];
-    snprintf(port, sizeof port, "%u", p->port);
-    int rc = resolve(p->host, port, &a);
-    if (rc) {
-        gr_say_error("--host %s: %s", p->host, gai_strerror(rc));
-        return GR_EXIT_USAGE;
-    }
-    *fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int on = 1;
-    if (*fd < 0)
-        rc = say_socket_error(p, "open a socket for");
-    if (!rc)
-        (void)setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (!rc && bind(*fd, a->ai_addr, a->ai_addrlen))
-        rc = say_socket_error(p, "listen on");
-    if (!rc && listen(*fd, SOMAXCONN))
-        rc = say_socket_error(p, "listen on");
-    freeaddrinfo(a);
-    if (rc && *fd >= 0)
-        close(*fd);
-    return rc;
-}
-
-static bool is_loopback(const struct sockaddr *a)
-{
-    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
-    if (a->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
-    return a->sa_family == AF_UNIX ||
-           (a->sa_family == AF_INET6 &&
-            (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127)));
-}
-
-bool gr_httpd_is_loopback(const char *host)
-{
-    struct addrinfo *a = NULL;
-    bool all = !resolve(host, "0", &a);
-    for (const struct addrinfo *i = a; i; i = i->ai_next)
-        all = all && is_loopback(i->ai_addr);
-    if (a)
-        freeaddrinfo(a);
-    return all;
-}
-
-/* Writes the address that the socket has. */
-static void write_url(struct gr_httpd *h, int fd)
-{
-    struct sockaddr_storage a;
-    socklen_t n = sizeof a;
-    char host[256] = "", port[16] = "";
-    const struct sockaddr *addr = (const void *)&a;
-    if (getsockname(fd, (struct sockaddr *)&a, &n))
-        return;
-    h->loopback = is_loopback(addr);
-    (void)getnameinfo(addr, n, host, sizeof host, port, sizeof port,
-                      NI_NUMERICHOST | NI_NUMERICSERV);
-    bool v6 = addr->sa_family == AF_INET6;
-    snprintf(h->url, sizeof h->url, "%s://%s%s%s:%s", h->tls_key ? "https" : "http", v6 ? "[" : "",
-             host, v6 ? "]" : "", port);
-}
 
 /* ---- connections ---- */
 
@@ -204,18 +111,18 @@ static void on_log(void *user, const char *format, va_list ap)
     gr_say_debug("http: %s", line);
 }
 
-static int start(struct gr_httpd *h, int fd)
+static int start(struct gr_httpd *h)
 {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-                     (h->tls_key ? MHD_USE_TLS : 0);
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+                     MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | (h->tls_key ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_KEY, 0, h->tls_key},
                                    {MHD_OPTION_HTTPS_MEM_CERT, 0, h->tls_cert},
                                    {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
     h->daemon = h->mhd->start_daemon(
-        flags, h->p.port, NULL, NULL, gr_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
-        MHD_OPTION_URI_LOG_CALLBACK, gr_on_address, h, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_THREAD_POOL_SIZE, (unsigned)h->p.n_thread, MHD_OPTION_CONNECTION_LIMIT,
+        flags, 0, NULL, NULL, gr_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
+        MHD_OPTION_URI_LOG_CALLBACK, gr_on_address, h, MHD_OPTION_THREAD_POOL_SIZE,
+        (unsigned)h->p.n_thread, MHD_OPTION_CONNECTION_LIMIT,
         h->p.max_connections + SLACK * (unsigned)h->p.n_thread, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
         on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, gr_on_completed, h, MHD_OPTION_ARRAY,
@@ -246,17 +153,14 @@ static int read_tls(struct gr_httpd *h)
 
 static int open_all(struct gr_httpd *h)
 {
-    int fd = h->p.listener;
     h->mhd = gr_microhttpd();
     if (!h->mhd)
         return gr_status_exit(GR_E_IO);
     int rc = read_tls(h);
-    if (!rc && fd < 0)
-        rc = open_socket(&h->p, &fd);
+    if (!rc)
+        rc = gr_httpd_open_listener(h);
     if (rc)
         return rc;
-    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    write_url(h, fd);
     fit_connections(h);
     rc = gr_httpd_start_workers(h);
     if (!rc && pthread_create(&h->watch, NULL, gr_httpd_watch, h))
@@ -264,24 +168,19 @@ static int open_all(struct gr_httpd *h)
     else if (!rc)
         h->watches = true;
     if (!rc)
-        rc = start(h, fd);
-    if (rc)
-        close(fd);
-    return rc;
+        rc = start(h);
+    return rc ? rc : gr_httpd_start_accepting(h);
 }
 
 static void free_all(struct gr_httpd *h)
 {
+    gr_httpd_close_listener(h);
     atomic_store(&h->stopping, true);
     gr_httpd_join_workers(h);
     if (h->watches)
         pthread_join(h->watch, NULL);
-    if (h->daemon) {
-        gr_httpd_drain(h); /* or libmicrohttpd shuts the socket down, also that of systemd */
+    if (h->daemon)
         h->mhd->stop_daemon(h->daemon);
-    }
-    if (h->listener != MHD_INVALID_SOCKET)
-        close(h->listener);
     if (h->tls_key)
         memset(h->tls_key, 0, strlen(h->tls_key));
     free(h->tls_key);
@@ -299,7 +198,7 @@ int gr_httpd_open(struct gr_httpd **out, const struct gr_httpd_params *params)
     if (!h)
         return gr_say_no_memory();
     h->p = *params;
-    h->listener = MHD_INVALID_SOCKET;
+    h->listener = h->wake_acceptor = -1;
     h->p.n_thread = h->p.n_thread > 0 ? h->p.n_thread : 2;
     h->clients.prev = h->clients.next = &h->clients;
     atomic_init(&h->unready, "Loading model");
@@ -332,11 +231,8 @@ void gr_httpd_set_unready(struct gr_httpd *h, const char *message)
 
 void gr_httpd_drain(struct gr_httpd *h)
 {
-    if (atomic_exchange(&h->draining, true))
-        return;
-    h->listener = h->mhd->quiesce_daemon(h->daemon); /* its loops may know it until they end */
-    if (h->listener != MHD_INVALID_SOCKET && h->p.listener < 0)
-        shutdown(h->listener, SHUT_RDWR); /* not that of systemd, which goes on */
+    if (!atomic_exchange(&h->draining, true))
+        gr_httpd_close_listener(h);
 }
 
 int32_t gr_httpd_busy(struct gr_httpd *h)

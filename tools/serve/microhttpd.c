@@ -20,6 +20,14 @@ static const char *fill(struct gr_microhttpd *t, void *library)
     return missing;
 }
 
+/* Returns whether connections cannot be added beside running loops yet, which 0.9.72 brought. */
+static bool is_old(const char *version)
+{
+    int major = 0, minor = 0, patch = 0;
+    (void)sscanf(version, "%d.%d.%d", &major, &minor, &patch);
+    return major * 1000000 + minor * 1000 + patch < 9072;
+}
+
 const struct gr_microhttpd *gr_microhttpd(void)
 {
     static struct gr_microhttpd table;
@@ -33,7 +41,9 @@ const struct gr_microhttpd *gr_microhttpd(void)
         snprintf(why, sizeof why, "%s", dlerror());
     else if (missing)
         snprintf(why, sizeof why, "it has no %s", missing);
-    usable = library && !missing;
+    else if (is_old(table.get_version()))
+        snprintf(why, sizeof why, "it is version %s, older than 0.9.72", table.get_version());
+    usable = !*why;
     if (usable)
         return &table;
     gr_say_error("serving takes libmicrohttpd (Debian: libmicrohttpd12), which cannot be used: %s; "
