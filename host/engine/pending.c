@@ -254,13 +254,27 @@ int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch)
     return rc;
 }
 
+/* Makes the oldest pending batch the one that ended last, and gives the memory of the one before,
+ * whose results are no longer valid, to the next place of the ring that has none: otherwise each
+ * would take its own. */
+static void advance(struct gr_session *s)
+{
+    struct gr_pending_batch *old = pending_at(s, 0), *free, memory = *old;
+    s->results.last = (s->results.last + 1) % GR_N_PENDING;
+    int32_t i = s->results.n_pending--;
+    do
+        free = pending_at(s, i++);
+    while (free->logits && free != old);
+    *old = *free;
+    *free = memory;
+}
+
 int gr_decode_end(struct gr_session *s)
 {
     if (!s->results.n_pending)
         return gr_fail(GR_E_INVALID, "no batch is pending that could end");
     int rc = finish(s, pending_at(s, 1));
-    s->results.last = (s->results.last + 1) % GR_N_PENDING;
-    s->results.n_pending--;
+    advance(s);
     return rc;
 }
 

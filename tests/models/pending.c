@@ -50,6 +50,29 @@ Test(pending, groups_of_sequences)
     gr_model_close(&m);
 }
 
+/* Batches that follow each other use the memory of those that have ended. */
+Test(pending, memory_is_used_again)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model *m = tiny_open(&t);
+    struct gr_session *s = session(m);
+    int32_t id[6], seqs[6], n = 0;
+    for (int k = 0; k < 2 * GR_N_PENDING; k++) {
+        for (int q = 0; q < 3; q++) {
+            struct gr_batch in = batch(q, 1, id, seqs);
+            cr_assert_eq(gr_decode_begin(s, &in), 0, "%s", gr_error());
+        }
+        for (int q = 0; q < 3; q++)
+            cr_assert_eq(gr_decode_end(s), 0, "%s", gr_error());
+        cr_assert_eq(gr_kv_seq_rm(s, -1, -1, -1), 0);
+    }
+    for (int i = 0; i < GR_N_PENDING; i++)
+        n += s->results.pending[i].logits != NULL;
+    cr_expect_leq(n, 4);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
 Test(pending, what_is_refused)
 {
     struct tiny t = tiny_default(gr_arch_at(0));
