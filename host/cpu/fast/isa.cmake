@@ -7,11 +7,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND CMAKE_SIZEOF_VOID_P EQU
   list(FILTER FAST_SOURCES EXCLUDE REGEX "/amx\\.c$")
   set(AVX2_FLAGS -mavx2 -mfma -mf16c)
   set(AVX512_FLAGS ${AVX2_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni)
-  # Compilers take minutes over unrolled loops with sanitizers in them at -O3, and over checks that another one repeats.
-  add_library(gpurun_fewer_checks INTERFACE) # its options stand behind those of gpurun_flags
+  # Compilers take minutes over unrolled loops with sanitizers in them at -O3.
   if(GPURUN_SANITIZE)
     set(FAST_OPTIMISE -O1)
-    target_compile_options(gpurun_fewer_checks INTERFACE -fno-sanitize=null,object-size,pointer-overflow)
   else()
     set(FAST_OPTIMISE -O3)
   endif()
@@ -22,7 +20,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND CMAKE_SIZEOF_VOID_P EQU
     target_compile_definitions(${target} PRIVATE GR_LEVEL=${level} GR_LEVEL_${level}=1)
     target_compile_options(${target} PRIVATE ${FAST_OPTIMISE} -fno-trapping-math ${ARGN})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/host)
-    target_link_libraries(${target} PRIVATE gpurun_flags gpurun_fewer_checks)
+    target_link_libraries(${target} PRIVATE gpurun_flags)
   endfunction()
   macro(gpurun_use_level name)
     list(APPEND GPURUN_LEVEL_OBJECTS $<TARGET_OBJECTS:gpurun_${name}>)
