@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "commands.h"
+#include "stages.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/model.h"
 #include "tools/cli/progress.h"
@@ -19,8 +20,8 @@
 #include "trace.h"
 
 #define MOST_TEXTS 256 /* -np */
-#define MOST_STAGES 64 /* ranks that are counted */
-#define FOLLOWED 128   /* tokens of a prompt from which on showing progress costs nothing */
+#define MOST_STAGES 64
+#define FOLLOWED 128 /* tokens of a prompt from which on showing progress costs nothing */
 
 struct bench {
     const struct gr_options *o; /* options of the command line */
@@ -63,16 +64,6 @@ static int32_t longest(const struct gr_int_list *list)
     for (int i = 0; i < list->n; i++)
         most = list->v[i] > most ? list->v[i] : most;
     return most;
-}
-
-/* Counts the stages: one for each distinct first layer. */
-static int32_t count_stages(struct gr_session *s)
-{
-    struct gr_stage stage[MOST_STAGES];
-    int32_t n = gr_session_stages(s, stage, MOST_STAGES), count = 0;
-    for (int32_t i = 0; i < n; i++)
-        count += stage[i].n_layer && (!i || stage[i].first_layer != stage[i - 1].first_layer);
-    return count > 0 ? count : 1;
 }
 
 /* ---- tests of a setting ---- */
@@ -207,7 +198,7 @@ static int open_session(struct bench *b)
     for (b->device = 0; b->fit.n_gpu_layers && b->device < b->fit.n_device - 1 &&
                         !b->fit.device[b->device].total_bytes;)
         b->device++; /* the first GPU */
-    b->n_stage = count_stages(b->session);
+    b->n_stage = gr_count_stages(b->session);
     return rc ? gr_say_status(rc) : gr_trace_begin(&b->trace, &b->setting, b->session);
 }
 

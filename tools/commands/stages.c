@@ -65,6 +65,15 @@ static void say_ends(const struct gr_stage *stage, int32_t n)
            percent(least.wait, &least), percent(least.transfer, &least));
 }
 
+int32_t gr_count_stages(struct gr_session *session)
+{
+    struct gr_stage stage[MOST_RANKS];
+    int32_t n = gr_session_stages(session, stage, MOST_RANKS), count = 0;
+    for (int32_t i = 0; i < n && i < MOST_RANKS; i++)
+        count += stage[i].n_layer && (!i || stage[i].first_layer != stage[i - 1].first_layer);
+    return count > 0 ? count : 1;
+}
+
 void gr_say_stages(struct gr_session *session)
 {
     struct gr_stage stage[MOST_RANKS];
