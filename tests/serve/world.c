@@ -19,11 +19,16 @@ struct gr_session *open_session(const struct world *w, uint32_t n_ctx, uint32_t 
 
 struct world load_world(const char *path, int32_t n_active, uint32_t n_cell)
 {
+    return load_ranks(path, n_active, n_cell, 1);
+}
+
+struct world load_ranks(const char *path, int32_t n_active, uint32_t n_cell, int32_t n_rank)
+{
     struct gr_model_params mp = gr_model_params_default();
     struct gr_session_size size;
     struct gr_model_info info;
     struct world w = {.sp = gr_session_params_default()};
-    mp.cpu_level = "ref", mp.device = "none", mp.n_gpu_layers = 0;
+    mp.cpu_level = "ref", mp.device = "none", mp.n_gpu_layers = 0, mp.n_rank = n_rank;
     cr_assert_eq(gr_model_open(&w.model, path, &mp), 0, "%s", gr_error_message());
     gr_model_info(w.model, &info);
     w.n_vocab = info.n_vocab;
@@ -189,13 +194,35 @@ int64_t thread_ns(void)
 
 int __real_gr_decode(struct gr_session *s, const struct gr_batch *batch);
 int __wrap_gr_decode(struct gr_session *s, const struct gr_batch *batch);
-int __wrap_gr_decode(struct gr_session *s, const struct gr_batch *batch)
+int __real_gr_decode_begin(struct gr_session *s, const struct gr_batch *batch);
+int __wrap_gr_decode_begin(struct gr_session *s, const struct gr_batch *batch);
+int __real_gr_decode_end(struct gr_session *s);
+int __wrap_gr_decode_end(struct gr_session *s);
+
+static int decode(int (*fn)(struct gr_session *s, const struct gr_batch *batch),
+                  struct gr_session *s, const struct gr_batch *batch)
 {
     int64_t start = thread_ns();
     planted.n_call++;
-    if (planted.status && planted.left-- > 0)
+    if (planted.status && !planted.at_end && planted.left-- > 0)
         return planted.status;
-    int rc = __real_gr_decode(s, batch);
+    int rc = fn(s, batch);
     planted.ns += thread_ns() - start;
     return rc;
+}
+
+int __wrap_gr_decode(struct gr_session *s, const struct gr_batch *batch)
+{
+    return decode(__real_gr_decode, s, batch);
+}
+
+int __wrap_gr_decode_begin(struct gr_session *s, const struct gr_batch *batch)
+{
+    return decode(__real_gr_decode_begin, s, batch);
+}
+
+int __wrap_gr_decode_end(struct gr_session *s)
+{
+    int rc = __real_gr_decode_end(s);
+    return planted.status && planted.at_end && planted.left-- > 0 ? planted.status : rc;
 }

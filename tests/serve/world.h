@@ -40,7 +40,9 @@ struct client {
 
 /* Opens a session with the world's parameters, but for these. */
 struct gr_session *open_session(const struct world *w, uint32_t n_ctx, uint32_t n_seq);
-/* Sets the parameters: n_active requests at once, n_cell cells; start_world opens what is left. */
+/* Sets the parameters: n_active requests at once, n_cell cells, n_rank ranks with a part of the
+ * layers each; start_world opens what is left. */
+struct world load_ranks(const char *path, int32_t n_active, uint32_t n_cell, int32_t n_rank);
 struct world load_world(const char *path, int32_t n_active, uint32_t n_cell);
 void start_world(struct world *w);
 /* Both. */
@@ -57,10 +59,12 @@ void run(const struct world *w);
 void check_alone(const struct world *w, const struct client *c, const char *what);
 void on_prompt_piece(const struct gr_piece *p, void *user);
 
-/* Calls of gr_decode fail with `status` (0: they do not) while `left` are left to fail. */
+/* Calls of gr_decode and gr_decode_begin, or with `at_end` of gr_decode_end, fail with `status` (0:
+ * they do not) while `left` are left to fail. */
 struct planted {
-    int status, left, n_call; /* n_call: calls so far */
-    int64_t ns;               /* processor time in them */
+    int status, left, n_call; /* n_call: of the former, so far */
+    bool at_end;
+    int64_t ns; /* processor time in them */
 };
 extern struct planted planted;
 /* Processor time of this thread in ns. */

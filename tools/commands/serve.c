@@ -13,6 +13,7 @@
 
 #include "commands.h"
 #include "run.h"
+#include "stages.h"
 #include "tools/cli/model.h"
 #include "tools/cli/numbers.h"
 #include "tools/cli/say.h"
@@ -339,6 +340,7 @@ static int open_scheduler(struct serving *v)
                                     .n_ctx = s->n_ctx,
                                     .n_step = (int32_t)gr_session_n_batch(v->session),
                                     .n_ubatch = (int32_t)gr_session_options(v->o).n_ubatch,
+                                    .n_flight = gr_count_stages(v->session),
                                     .n_queue = v->o->queue,
                                     .step_ns = STEP_NS,
                                     .whole = size.state > 0,

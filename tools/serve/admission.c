@@ -309,6 +309,7 @@ bool gr_scheduler_preempt(struct gr_scheduler *s)
     if (s->n_active < 2 || last < 0)
         return false;
     struct gr_text *t = s->active[last];
+    gr_scheduler_detach(s, t);
     gr_prefixes_drop(&s->prefixes, t->seq);
     t->seq = -1, t->tried = false;
     memmove(s->active + last, s->active + last + 1,

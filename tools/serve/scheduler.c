@@ -12,14 +12,6 @@
 #include "scheduler_impl.h"
 #include "tools/cli/say.h"
 
-enum {
-    OUTLIER = 4,       /* times of the mean that the time of a step counts at most */
-    LEAST_PROMPT = 16, /* tokens of prompts in a step, however slow */
-    LONGER = 5,        /* times of a step without prompts that one with them may take in any case */
-    LOOK_AGAIN = 64,   /* steps with prompts and answers after which one has answers alone */
-    PROMPT_ROWS = 128, /* rows of logits of a step, whose memory is not small, for prompts */
-};
-
 /* ---- requests, from any thread ---- */
 
 static int queue(struct gr_scheduler *s, struct gr_text *t, uint64_t *id)
@@ -162,6 +154,7 @@ int32_t gr_scheduler_look(struct gr_scheduler *s, struct gr_sequence_view *view,
 /* Frees a text that has ended and is in no list. */
 static void forget(struct gr_scheduler *s, struct gr_text *t)
 {
+    gr_scheduler_detach(s, t);
     pthread_mutex_lock(&s->lock);
     s->live[t->at] = s->live[--s->n_live];
     s->live[t->at]->at = t->at;
@@ -300,133 +293,7 @@ static void sweep(struct gr_scheduler *s, bool all)
 
 /* ---- steps ---- */
 
-static int32_t n_pending(const struct gr_scheduler *s, const struct gr_text *t)
-{
-    return t->n - gr_scheduler_n_done(s, t);
-}
-
-/* Adds the next n tokens of a text to the step, or some of them. */
-static void add_tokens(struct gr_scheduler *s, struct gr_text *t, int32_t n)
-{
-    struct gr_scheduler_step *step = &s->step;
-    int32_t done = gr_scheduler_n_done(s, t);
-    int rc = gr_prefixes_reserve(&s->prefixes, t->seq, n);
-    if (rc) {
-        gr_text_end(t, GR_FINISH_FAILED, rc, gr_status_text(rc));
-        return;
-    }
-    gr_scheduler_stop_at_reuse(s, t, &n);
-    rc = gr_scheduler_extend(s, t, &n);
-    if (rc) {
-        gr_text_end(t, GR_FINISH_FAILED, rc, gr_failure_text(rc));
-        return;
-    }
-    for (int32_t i = 0; i < n; i++) {
-        int32_t at = step->n++;
-        step->token[at] = t->token[done + i];
-        step->pos[at] = t->n_past + i;
-        step->seq[at] = t->seq;
-        step->index[at] = done + i;
-        step->logits[at] = gr_text_wants(t, done + i);
-        step->of[at] = t;
-        step->n_row += step->logits[at];
-    }
-}
-
-/* Tokens of prompts in this step: as many as its time allows when other texts are generated, in
- * whole micro-batches, of which a small one takes nearly the time of a whole one. Where a step
- * without prompts is slow itself, the time grows with it: prompts in small pieces would read all
- * weights again and again. */
-static int32_t prompt_budget(const struct gr_scheduler *s)
-{
-    int32_t most = s->p.n_step - s->step.n;
-    if (!s->step.n || !s->p.step_ns)
-        return most;
-    if (s->plain_ns <= 0 || s->n_mixed >= LOOK_AGAIN)
-        return 0; /* measures a step without prompts */
-    double ns = (double)s->p.step_ns;
-    ns = ns > LONGER * s->plain_ns ? ns : LONGER * s->plain_ns;
-    double n = s->token_ns > 0 ? (ns - s->plain_ns) / s->token_ns : most;
-    if (n >= most)
-        return most;
-    int32_t all = s->step.n + (int32_t)(n > LEAST_PROMPT ? n : LEAST_PROMPT);
-    if (s->p.n_ubatch && all - all % s->p.n_ubatch >= s->step.n + LEAST_PROMPT)
-        all -= all % s->p.n_ubatch;
-    return all - s->step.n < most ? all - s->step.n : most;
-}
-
-/* Fills the step: the next token of each text that is generated, then prompts, the oldest first, in
- * at most n_cell cells. */
-static void fill(struct gr_scheduler *s, int32_t n_cell)
-{
-    struct gr_scheduler_step *step = &s->step;
-    step->n = step->n_row = 0;
-    for (int32_t i = 0; i < s->n_active && step->n < n_cell; i++) {
-        if (gr_scheduler_has_turn(s, s->active[i]) && n_pending(s, s->active[i]) == 1)
-            add_tokens(s, s->active[i], 1);
-    }
-    int32_t n_plain = step->n, budget = prompt_budget(s);
-    budget = budget < n_cell - n_plain ? budget : n_cell - n_plain;
-    for (int32_t i = 0; i < s->n_active && step->n < n_plain + budget; i++) {
-        int32_t n = n_pending(s, s->active[i]), left = n_plain + budget - step->n;
-        if (gr_text_tells_prompt(s->active[i]) && left > n_plain + PROMPT_ROWS - step->n_row)
-            left = n_plain + PROMPT_ROWS - step->n_row;
-        if (n > 1 && left > 0 && gr_scheduler_has_turn(s, s->active[i]))
-            add_tokens(s, s->active[i], n < left ? n : left);
-    }
-    step->n_prompt = step->n - n_plain;
-}
-
-/* Makes room for the step by dropping texts that have ended; when that does not suffice for the
- * texts that are generated and a token of a prompt, by stopping others. Returns the number of cells
- * for the step, at most n_step; 0: none is left. */
-static int32_t find_cells(struct gr_scheduler *s)
-{
-    for (;;) {
-        int64_t all = 0;
-        uint32_t least = 0, n = 0;
-        for (int32_t i = 0; i < s->n_active; i++) {
-            int32_t left = gr_scheduler_has_turn(s, s->active[i]) ? n_pending(s, s->active[i]) : 0;
-            all += left;
-            least += left == 1;
-            n += left > 0;
-        }
-        least += least < n;
-        uint32_t most = all < s->p.n_step ? (uint32_t)all : (uint32_t)s->p.n_step;
-        if (gr_scheduler_make_room(s, most))
-            return (int32_t)most;
-        if (gr_scheduler_n_free(s) >= least)
-            return (int32_t)gr_scheduler_n_free(s);
-        if (!gr_scheduler_preempt(s))
-            return (int32_t)gr_scheduler_n_free(s);
-    }
-}
-
-/* Returns whether a text of the turn runs: it may have been stopped for cells, or have ended. */
-static bool any_has_turn(const struct gr_scheduler *s)
-{
-    for (int32_t i = 0; i < s->n_active; i++) {
-        if (!s->active[i]->ended && gr_scheduler_has_turn(s, s->active[i]))
-            return true;
-    }
-    return false;
-}
-
-/* No cell is left for those that run: an answer ends, a prompt fails. */
-static void end_full(struct gr_scheduler *s)
-{
-    for (int32_t i = 0; i < s->n_active; i++) {
-        struct gr_text *t = s->active[i];
-        if (t->n > t->n_prompt)
-            gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
-        else
-            gr_text_end(t, GR_FINISH_FAILED, GR_E_KV_FULL,
-                        "the prompt does not fit the cells that conversations leave");
-    }
-}
-
-/* The device, or a rank, is lost: nothing can be computed any more, and no request is accepted. */
-static void lose(struct gr_scheduler *s, int rc, const char *message)
+void gr_scheduler_lose(struct gr_scheduler *s, int rc, const char *message)
 {
     bool some;
     pthread_mutex_lock(&s->lock);
@@ -436,123 +303,6 @@ static void lose(struct gr_scheduler *s, int rc, const char *message)
     receive(s, rc, &some);
     end_waiting(s, true, GR_FINISH_FAILED, rc, message);
     s->prefixes.disk = NULL; /* nothing can be read of the cache */
-}
-
-/* A failed step: the requests of the turn end with it, all of them with the device, and none with a
- * full cache, which fewer may fit in. What their sequences hold is unknown then. */
-static void fail(struct gr_scheduler *s, int rc)
-{
-    bool lost = rc == GR_E_DEVICE || rc == GR_E_PEER_LOST;
-    char message[1024];
-    snprintf(message, sizeof message, "%s", gr_failure_text(rc));
-    s->full = rc == GR_E_KV_FULL;
-    if (s->full) {
-        if (!gr_prefixes_evict(&s->prefixes, -1) && !gr_scheduler_preempt(s))
-            end_full(s);
-        return;
-    }
-    for (int32_t i = 0; i < s->n_active; i++) {
-        struct gr_text *t = s->active[i];
-        if (!lost && !gr_scheduler_has_turn(s, t))
-            continue;
-        gr_text_end(t, GR_FINISH_FAILED, rc, message);
-        gr_prefixes_drop(&s->prefixes, t->seq);
-        s->prefixes.seq[t->seq].busy = true; /* until the sweep */
-    }
-    if (lost)
-        lose(s, rc, message);
-}
-
-/* A sample far above the mean, of a step with something rare, counts as a few times of it. */
-static double mean(double old, double sample)
-{
-    if (sample > OUTLIER * old && old > 0)
-        sample = OUTLIER * old;
-    return old <= 0 ? sample : 0.8 * old + 0.2 * sample;
-}
-
-/* Takes note of a step of ns, of which computing has taken `compute`. */
-static void measure(struct gr_scheduler *s, int64_t ns, int64_t compute)
-{
-    if (!s->step.n_prompt)
-        s->plain_ns = mean(s->plain_ns, (double)compute), s->n_mixed = 0;
-    else if ((double)compute > s->plain_ns)
-        s->token_ns = mean(s->token_ns, ((double)compute - s->plain_ns) / s->step.n_prompt);
-    enum gr_phase phase = !s->step.n_prompt               ? GR_PHASE_DECODE
-                          : s->step.n_prompt == s->step.n ? GR_PHASE_PROMPT
-                                                          : GR_PHASE_MIXED;
-    s->n_mixed += phase == GR_PHASE_MIXED;
-    pthread_mutex_lock(&s->lock);
-    s->stats.n_step++, s->stats.step_ns += ns;
-    gr_histogram_add(&s->stats.step_seconds[phase], gr_bound_seconds, (double)ns / 1e9);
-    gr_histogram_add(&s->stats.step_tokens, gr_bound_tokens, s->step.n);
-    s->stats.last.n_prompt = s->step.n_prompt;
-    s->stats.last.n_answer = s->step.n - s->step.n_prompt;
-    s->stats.last.ns = ns;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* Records what was decoded, then picks the tokens that follow. */
-static void advance(struct gr_scheduler *s)
-{
-    struct gr_scheduler_step *step = &s->step;
-    for (int32_t i = 0; i < step->n; i++) {
-        gr_prefixes_add(&s->prefixes, step->seq[i], &step->token[i], 1);
-        step->of[i]->n_past++;
-    }
-    for (int32_t i = 0; i < step->n; i++) {
-        struct gr_text *t = step->of[i];
-        if (!step->logits[i] || t->ended)
-            continue;
-        const float *logits = gr_logits(s->p.session, i);
-        if (step->index[i] + 1 < t->n_prompt) {
-            gr_text_prompt(t, s->n_vocab, logits);
-            continue;
-        }
-        if (t->n == t->n_prompt)
-            gr_prefixes_keep(&s->prefixes, t->seq);
-        gr_text_next(t, s->p.model, s->n_vocab, logits, s->p.n_ctx);
-        const char *why;
-        if (t->conversation && !t->ended && !gr_scheduler_may_keep(s, t->request.owner, 1, &why))
-            gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
-    }
-}
-
-static void run_step(struct gr_scheduler *s)
-{
-    struct gr_scheduler_step *step = &s->step;
-    int64_t start = gr_serve_now();
-    int rc = gr_scheduler_take_turn(s);
-    for (int32_t i = 0; i < s->n_active && !rc; i++) {
-        if (gr_scheduler_has_turn(s, s->active[i]))
-            gr_scheduler_reuse(s, s->active[i]);
-    }
-    step->n = 0;
-    if (!rc)
-        fill(s, find_cells(s));
-    if (!rc && !step->n) {
-        if (any_has_turn(s))
-            end_full(s);
-        return;
-    }
-    struct gr_batch batch = {.n_tok = step->n,
-                             .token = step->token,
-                             .pos = step->pos,
-                             .seq = step->seq,
-                             .logits = step->logits};
-    if (!rc && s->p.n_adapter) /* what was dropped for cells may have changed them */
-        rc = gr_session_set_adapters(s->p.session, s->turn);
-    int64_t decode = gr_serve_now();
-    if (!rc)
-        rc = gr_decode(s->p.session, &batch);
-    if (rc) {
-        fail(s, rc);
-        return;
-    }
-    s->full = false;
-    advance(s);
-    int64_t end = gr_serve_now();
-    measure(s, end - start, end - decode);
 }
 
 /* Publishes what there is now. */
@@ -592,9 +342,9 @@ bool gr_scheduler_step(struct gr_scheduler *s)
         gr_disk_poll(s->disk);
     gr_scheduler_admit(s);
     sweep(s, false); /* what ended as it began */
-    bool active = s->n_active > 0;
+    bool active = s->n_active > 0 || s->n_begun;
     if (active)
-        run_step(s);
+        gr_scheduler_run_step(s);
     sweep(s, false);
     publish(s);
     return active || s->waiting;
@@ -646,20 +396,11 @@ void gr_scheduler_run(struct gr_scheduler *s)
 
 static bool allocate(struct gr_scheduler *s)
 {
-    struct gr_scheduler_step *step = &s->step;
-    size_t n = (size_t)s->p.n_step;
-    step->token = malloc(n * sizeof *step->token);
-    step->pos = malloc(n * sizeof *step->pos);
-    step->seq = malloc(n * sizeof *step->seq);
-    step->index = malloc(n * sizeof *step->index);
-    step->logits = malloc(n);
-    step->of = malloc(n * sizeof *step->of);
     s->active = malloc((size_t)s->p.n_active * sizeof *s->active);
     /* one more: a text that waits no longer, until it is freed */
     s->live = malloc((size_t)(s->p.n_queue + s->p.n_active + 1) * sizeof *s->live);
     s->sequence = malloc((size_t)s->p.n_seq * sizeof *s->sequence);
-    return step->token && step->pos && step->seq && step->index && step->logits && step->of &&
-           s->active && s->live && s->sequence;
+    return gr_scheduler_open_steps(s) && s->active && s->live && s->sequence;
 }
 
 int gr_scheduler_new(struct gr_scheduler **out, const struct gr_scheduler_params *params)
@@ -703,18 +444,13 @@ void gr_scheduler_free(struct gr_scheduler **s)
     receive(*s, GR_E_CANCELLED, &some);
     end_waiting(*s, true, GR_FINISH_CANCELLED, 0, NULL);
     sweep(*s, true);
+    gr_scheduler_close_steps(*s);
     gr_scheduler_close_all(*s);
     gr_scheduler_free_slots(*s);
     gr_prefixes_close(&(*s)->prefixes);
     gr_disk_close(&(*s)->disk);
     pthread_cond_destroy(&(*s)->wake);
     pthread_mutex_destroy(&(*s)->lock);
-    free((*s)->step.token);
-    free((*s)->step.pos);
-    free((*s)->step.seq);
-    free((*s)->step.index);
-    free((*s)->step.logits);
-    free((*s)->step.of);
     free((*s)->active);
     free((*s)->live);
     free((*s)->sequence);

@@ -24,6 +24,7 @@ struct gr_scheduler_params {
     int32_t n_ctx;              /* most tokens of a request, prompt and answer */
     int32_t n_step;   /* most tokens of a step: n_batch of the session, at least n_active */
     int32_t n_ubatch; /* tokens of a micro-batch of the session, 0: any */
+    int32_t n_flight; /* most steps at once: stages of the session, 0 or 1: one */
     int32_t n_queue;  /* most requests that wait */
     int64_t
         step_ns; /* time of a step that prompts may fill while other texts are generated, 0: any */

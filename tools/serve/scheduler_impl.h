@@ -1,8 +1,7 @@
 /* The parts of the scheduler: admission.c has the requests that wait and how they begin,
  * conversations.c those texts that stay, extend.c Self-Extend, reuse.c parts of prompts that stand
- * elsewhere in the cache, slot_texts.c the texts of slots, turns.c
- * adapters, scheduler.c the steps and what other
- * threads call. */
+ * elsewhere in the cache, slot_texts.c the texts of slots, turns.c adapters, steps.c the steps,
+ * scheduler.c its thread and what others call. */
 #ifndef GR_TOOLS_SCHEDULER_IMPL_H
 #define GR_TOOLS_SCHEDULER_IMPL_H
 
@@ -12,14 +11,15 @@
 #include "scheduler.h"
 #include "text.h"
 
-/* Tokens of the next step; token i is the next one of text `of[i]`. */
+/* Tokens of a step; token i is the next one of text `of[i]`, NULL: the text has left the step. */
 struct gr_scheduler_step {
     int32_t *token, *pos, *seq;
     int32_t *index; /* in the text */
     int8_t *logits;
     struct gr_text **of;
-    int32_t n, n_prompt; /* n_prompt of them belong to prompts */
-    int32_t n_row;       /* rows of logits */
+    int32_t n, n_prompt;    /* n_prompt of them belong to prompts */
+    int32_t n_row;          /* rows of logits */
+    int64_t start, compute; /* ns: its time, and what the first stage has taken */
 };
 
 struct gr_conversation {
@@ -70,8 +70,10 @@ struct gr_scheduler {
     int64_t round;    /* of admission */
     int64_t deadline; /* no request's time is over before; INT64_MAX: none has one */
     bool full;        /* the last step found no cells: nothing begins before one has succeeded */
-    struct gr_scheduler_step step;
-    double plain_ns, token_ns; /* time of a step without prompts; of a token of a prompt */
+    struct gr_scheduler_step *step; /* [n_flight] a ring */
+    int32_t oldest, n_begun;        /* steps that have begun and not ended, from `oldest` on */
+    double plain_ns, token_ns; /* time of a step without prompts at the first stage; of a token of
+                                  a prompt */
     int32_t n_mixed; /* steps with prompts and answers since the last one without prompts */
 
     pthread_mutex_t lock;
@@ -147,6 +149,16 @@ void gr_scheduler_reuse(struct gr_scheduler *s, struct gr_text *t);
 /* Limits *most to the tokens before the next part. */
 void gr_scheduler_stop_at_reuse(const struct gr_scheduler *s, const struct gr_text *t,
                                 int32_t *most);
+
+bool gr_scheduler_open_steps(struct gr_scheduler *s); /* false: no memory */
+/* Waits for steps that have begun, which no text has any more, and frees all. */
+void gr_scheduler_close_steps(struct gr_scheduler *s);
+/* Begins a step, or waits for the oldest one where none can begin, or as many as may have. */
+void gr_scheduler_run_step(struct gr_scheduler *s);
+/* Removes a text from the steps that have begun, whose result it does not get. */
+void gr_scheduler_detach(struct gr_scheduler *s, const struct gr_text *t);
+/* A device or a rank is lost: no request is accepted any more, and those that wait end. */
+void gr_scheduler_lose(struct gr_scheduler *s, int rc, const char *message);
 
 uint32_t gr_scheduler_n_free(const struct gr_scheduler *s); /* cells */
 /* Drops texts that have ended until n cells are free; false: they do not suffice. */

@@ -184,6 +184,27 @@ Test(simulate, all_end_with_every_policy)
     }
 }
 
+/* Steps in flight on stages: one scheduler's do what a scheduler for each group of texts does, and
+ * much more than one step at a time. */
+Test(simulate, steps_in_flight_fill_stages)
+{
+    struct sim_params p = fast_machine(400);
+    p.machine.n_stage = p.n_group = 8;
+    struct sim_run groups = run_of(&p);
+    p.n_group = 1, p.limits.n_active *= 8;
+    struct sim_run one = run_of(&p);
+    p.n_flight = 8;
+    struct sim_run flight = run_of(&p);
+    check_complete(&flight, "in flight");
+    cr_expect_eq(n_overtaken(&flight), 0);
+    cr_expect_lt(flight.end, 1.05 * groups.end, "%.2f and %.2f s", flight.end / 1e9,
+                 groups.end / 1e9);
+    cr_expect_lt(2 * flight.end, one.end, "%.2f and %.2f s", flight.end / 1e9, one.end / 1e9);
+    sim_free(&groups);
+    sim_free(&one);
+    sim_free(&flight);
+}
+
 /* Where nothing of a request's time, owner or cells is short, the scheduler is vLLM's. */
 Test(simulate, as_vllm_without_bounds)
 {

@@ -24,7 +24,7 @@ static double pass(struct sim_machine *m, double start, double ns)
     return at;
 }
 
-void sim_machine_step(struct sim_machine *m, const struct sim_part *part, int32_t n)
+double sim_machine_begin(struct sim_machine *m, const struct sim_part *part, int32_t n)
 {
     double start = m->now, end = start, attention = 0;
     int32_t n_tok = 0;
@@ -42,5 +42,11 @@ void sim_machine_step(struct sim_machine *m, const struct sim_part *part, int32_
         }
     }
     m->n_step++;
-    m->now = end;
+    m->now = m->free[0];
+    return end;
+}
+
+void sim_machine_step(struct sim_machine *m, const struct sim_part *part, int32_t n)
+{
+    m->now = sim_machine_begin(m, part, n);
 }

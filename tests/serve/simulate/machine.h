@@ -34,7 +34,10 @@ struct sim_part {
     int32_t n, past;
 };
 
-/* Computes a step of n parts that begins now; `now` is its end then. */
+/* Begins a step of n parts now; `now` is when the first stage has done its part of it then. Returns
+ * the step's end. */
+double sim_machine_begin(struct sim_machine *m, const struct sim_part *part, int32_t n);
+/* Computes such a step; `now` is its end then. */
 void sim_machine_step(struct sim_machine *m, const struct sim_part *part, int32_t n);
 
 #endif

@@ -32,7 +32,8 @@ static const struct {
     {"cells", &params.limits.n_cell},     /* of a stage */
     {"ubatch", &params.machine.n_ubatch}, /* tokens of a micro-batch */
     {"stages", &params.machine.n_stage},  /* at most SIM_STAGES */
-    {"groups", &params.n_group},          /* in flight */
+    {"groups", &params.n_group},          /* of texts, with a scheduler each */
+    {"flight", &params.n_flight},         /* steps of a scheduler at once, at most SIM_STAGES */
     {"owners", &params.n_owner},          /* who send requests */
     {"requests", &params.n_request},      /* in all */
     {"seed", &params.seed},
@@ -159,8 +160,9 @@ int main(int argc, char **argv)
         }
     }
     if (params.machine.law.n_point < 2 || params.machine.n_stage < 1 ||
-        params.machine.n_stage > SIM_STAGES || params.n_group < 1 || policy < 0 ||
-        policy >= SIM_N_POLICY || trace < 0 || trace >= SIM_N_TRACE || params.n_request < 1) {
+        params.machine.n_stage > SIM_STAGES || params.n_group < 1 || params.n_flight > SIM_STAGES ||
+        policy < 0 || policy >= SIM_N_POLICY || trace < 0 || trace >= SIM_N_TRACE ||
+        params.n_request < 1) {
         fprintf(stderr, "simulate: law=, or a number that is out of range\n");
         return 2;
     }

@@ -21,6 +21,8 @@ struct gr_session {
     uint32_t n_cell, n_empty;
     struct sim_part *part; /* of a step; as many as there are tokens at most */
     int32_t n_part;
+    double end[SIM_STAGES]; /* of the steps in flight, [n_pending] from `oldest` on in a ring */
+    int32_t oldest, n_pending;
 };
 
 struct gr_sampler {
@@ -113,7 +115,8 @@ static int collect(struct gr_session *s, const struct gr_batch *b)
     return (uint32_t)b->n_tok > s->n_empty ? GR_E_KV_FULL : 0;
 }
 
-int gr_decode(struct gr_session *s, const struct gr_batch *b)
+/* Gives the tokens of a batch their cells. */
+static int take_cells(struct gr_session *s, const struct gr_batch *b)
 {
     int rc = collect(s, b);
     for (int32_t i = 0; i < b->n_tok && !rc; i++) {
@@ -123,9 +126,34 @@ int gr_decode(struct gr_session *s, const struct gr_batch *b)
         q->cell[q->n] = s->empty[--s->n_empty];
         s->n_holder[q->cell[q->n++]] = 1;
     }
+    return rc;
+}
+
+int gr_decode(struct gr_session *s, const struct gr_batch *b)
+{
+    int rc = take_cells(s, b);
     if (!rc)
         sim_machine_step(s->machine, s->part, s->n_part);
     return rc;
+}
+
+int gr_decode_begin(struct gr_session *s, const struct gr_batch *b)
+{
+    int rc = s->n_pending < SIM_STAGES ? take_cells(s, b) : GR_E_INVALID;
+    if (!rc)
+        s->end[(s->oldest + s->n_pending++) % SIM_STAGES] =
+            sim_machine_begin(s->machine, s->part, s->n_part);
+    return rc;
+}
+
+int gr_decode_end(struct gr_session *s)
+{
+    double end = s->end[s->oldest];
+    if (!s->n_pending--)
+        return GR_E_INVALID;
+    s->oldest = (s->oldest + 1) % SIM_STAGES;
+    s->machine->now = end > s->machine->now ? end : s->machine->now;
+    return 0;
 }
 
 int gr_kv_seq_rm(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1)

@@ -148,6 +148,7 @@ static int open_group(struct group *g, const struct sim_params *p, struct sim_ma
                                      .n_ctx = limits.n_cell,
                                      .n_step = limits.n_step,
                                      .n_ubatch = m->n_ubatch,
+                                     .n_flight = p->n_flight,
                                      .n_queue = p->n_request,
                                      .step_ns = (int64_t)p->step_ns};
     sp.session = g->session = sim_session_open(m, (uint32_t)limits.n_cell, sp.n_seq);
