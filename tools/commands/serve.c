@@ -28,8 +28,7 @@
 #include "tools/serve/systemd.h"
 
 #define AUTO_SLOTS 4
-#define CACHE_LEAST 64   /* tokens of a text that is worth a file */
-#define STEP_NS 40000000 /* of a step with prompts, while other texts are generated */
+#define CACHE_LEAST 64 /* tokens of a text that is worth a file */
 #define TICK_MS 20
 #define LAST_WORDS_S 0.5 /* for the ends of answers that are cut off */
 
@@ -342,7 +341,8 @@ static int open_scheduler(struct serving *v)
                                     .n_ubatch = (int32_t)gr_session_options(v->o).n_ubatch,
                                     .n_flight = gr_count_stages(v->session),
                                     .n_queue = v->o->queue,
-                                    .step_ns = STEP_NS,
+                                    .step_ns = v->o->inter_token_ms * INT64_C(1000000),
+                                    .first_ns = v->o->first_token_ms * INT64_C(1000000),
                                     .whole = size.state > 0,
                                     .n_kept = n_kept(gr_session_n_ctx(v->session), s->n_ctx),
                                     .owners = s->life->keyed,

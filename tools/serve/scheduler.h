@@ -28,9 +28,11 @@ struct gr_scheduler_params {
     int32_t n_queue;  /* most requests that wait */
     int64_t
         step_ns; /* time of a step that prompts may fill while other texts are generated, 0: any */
-    bool whole;  /* the model has recurrent states: sequences are shared whole */
-    uint32_t n_kept;       /* most cells that conversations hold together, 0: any */
-    bool owners;           /* there are several: one has half of that, and of the conversations */
+    int64_t first_ns; /* time without a first token after which a prompt may fill whole steps in
+                         spite of that, 0: never */
+    bool whole;       /* the model has recurrent states: sequences are shared whole */
+    uint32_t n_kept;  /* most cells that conversations hold together, 0: any */
+    bool owners;      /* there are several: one has half of that, and of the conversations */
     const char *cache_dir; /* folder where texts go that leave the cache, and from where they come
                               back (disk.h); NULL: none. Needs owners with lasting numbers */
     uint64_t cache_bytes;  /* of its files */

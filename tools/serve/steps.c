@@ -57,6 +57,19 @@ static void add_tokens(struct gr_scheduler *s, struct gr_scheduler_step *step, s
     }
 }
 
+/* Returns whether the first token of a text is late. */
+static bool any_is_late(const struct gr_scheduler *s)
+{
+    int64_t since = gr_serve_now() - s->p.first_ns;
+    for (int32_t i = 0; i < s->n_active && s->p.first_ns; i++) {
+        const struct gr_text *t = s->active[i];
+        if (t->n == t->n_prompt && t->submitted < since && n_pending(s, t) > 1 &&
+            gr_scheduler_has_turn(s, t))
+            return true;
+    }
+    return false;
+}
+
 /* Returns the number of tokens of prompts in a step of n_plain others: as many as its time, a part
  * of step_ns, allows when texts are generated, in whole micro-batches, of which a small one takes
  * nearly the time of a whole one. Where a step without prompts is slow itself, the time grows with
@@ -64,7 +77,7 @@ static void add_tokens(struct gr_scheduler *s, struct gr_scheduler_step *step, s
 static int32_t prompt_budget(const struct gr_scheduler *s, int32_t n_plain, bool generates)
 {
     int32_t most = s->p.n_step - n_plain;
-    if (!generates || !s->p.step_ns)
+    if (!generates || !s->p.step_ns || any_is_late(s))
         return most;
     if (s->plain_ns <= 0 || s->n_mixed >= LOOK_AGAIN)
         return 0; /* measures a step without prompts */

@@ -151,6 +151,40 @@ Test(simulate, short_steps_are_whole_micro_batches)
     sim_free(&any);
 }
 
+static bool same_times(const struct sim_run *a, const struct sim_run *b)
+{
+    bool same = true;
+    for (int32_t i = 0; i < N_REQUEST; i++)
+        same = same && a->request[i].first == b->request[i].first &&
+               a->request[i].last == b->request[i].last;
+    return same;
+}
+
+/* A prompt that is late fills steps: where all are it is as if there were no bound, where none is
+ * as if only that. */
+Test(simulate, late_prompts_fill_steps)
+{
+    struct sim_params p = fast_machine(22);
+    p.step_ns = 0;
+    struct sim_run any = run_of(&p);
+    p.step_ns = 1e7;
+    struct sim_run bounded = run_of(&p);
+    p.late_ns = 1;
+    struct sim_run all = run_of(&p);
+    p.late_ns = 3e8;
+    struct sim_run some = run_of(&p);
+    p.late_ns = 1e12;
+    struct sim_run none = run_of(&p);
+    cr_expect(same_times(&all, &any));
+    cr_expect(same_times(&none, &bounded));
+    cr_expect(!same_times(&some, &any) && !same_times(&some, &bounded));
+    sim_free(&any);
+    sim_free(&bounded);
+    sim_free(&all);
+    sim_free(&some);
+    sim_free(&none);
+}
+
 /* A machine whose plain steps take longer than the bound: prompts are not cut into small pieces,
  * each of which would take the time of a whole step. */
 Test(simulate, slow_machines_do_not_crawl)
@@ -213,10 +247,7 @@ Test(simulate, as_vllm_without_bounds)
     struct sim_run ours = run_of(&p);
     p.policy = SIM_VLLM1;
     struct sim_run theirs = run_of(&p);
-    for (int32_t i = 0; i < N_REQUEST; i++) {
-        const struct sim_request *a = &ours.request[i], *b = &theirs.request[i];
-        cr_expect(a->first == b->first && a->last == b->last, "request %d", i);
-    }
+    cr_expect(same_times(&ours, &theirs));
     sim_free(&ours);
     sim_free(&theirs);
 }
@@ -227,10 +258,7 @@ Test(simulate, same_seed_same_run)
     p.limits.n_cell = 30000, p.n_owner = 4, p.heavy = 0.5;
     struct sim_run a = run_of(&p), b = run_of(&p);
     cr_expect_eq(memcmp(a.gaps, b.gaps, sizeof a.gaps), 0);
-    for (int32_t i = 0; i < N_REQUEST; i++)
-        cr_expect(a.request[i].first == b.request[i].first &&
-                      a.request[i].last == b.request[i].last,
-                  "request %d", i);
+    cr_expect(same_times(&a, &b));
     p.seed = 2;
     struct sim_run c = run_of(&p);
     cr_expect_neq(a.request[0].arrival, c.request[0].arrival);

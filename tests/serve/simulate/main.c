@@ -46,6 +46,7 @@ static const struct {
     {"rate", &params.rate, 1},                   /* requests a second */
     {"heavy", &params.heavy, 1},                 /* part of them that owner 0 sends */
     {"step-ms", &params.step_ns, 1e6},           /* of a step that prompts may fill */
+    {"late-ms", &params.late_ns, 1e6},           /* from which a first token is late */
     {"first-ms", &params.first_ns, 1e6},         /* bound to the first token */
     {"token-ms", &params.token_ns, 1e6},         /* bound between tokens */
     {"hop-us", &params.machine.hop_ns, 1e3},     /* between stages */

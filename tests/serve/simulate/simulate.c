@@ -150,7 +150,8 @@ static int open_group(struct group *g, const struct sim_params *p, struct sim_ma
                                      .n_ubatch = m->n_ubatch,
                                      .n_flight = p->n_flight,
                                      .n_queue = p->n_request,
-                                     .step_ns = (int64_t)p->step_ns};
+                                     .step_ns = (int64_t)p->step_ns,
+                                     .first_ns = (int64_t)p->late_ns};
     sp.session = g->session = sim_session_open(m, (uint32_t)limits.n_cell, sp.n_seq);
     return g->session ? gr_scheduler_new(&g->scheduler, &sp) : GR_E_NOMEM_HOST;
 }

@@ -20,7 +20,7 @@ struct sim_params {
     int32_t n_owner;
     int32_t n_request;
     int32_t seed;
-    double step_ns; /* of gr_scheduler_params */
+    double step_ns, late_ns; /* step_ns and first_ns of gr_scheduler_params */
     double first_ns,
         token_ns; /* bounds of a good request: to the first token, mean between tokens */
 };
