@@ -311,6 +311,24 @@ def learned_positions():
             assert go_on(s, fork, "abc", 6, "/completion")[0] == text and length(s, one) == n
 
 
+def pinned():
+    """A session keeps the beginning of other texts in the cache, chats too, however many texts come in between; without one it goes."""
+    messages = [{"role": "system", "content": "You tell stories about a fox, a lake and the moon to a child who wants to sleep. " * 2}]
+    for kept in (True, False):
+        with Served(PROGRAM, [*REF, "-np", "2", "-c", "256", "--kv-pool", "768", "--chat-template", "chatml"]) as s:
+            prompt = s.post("/apply-template", {"messages": messages, "add_generation_prompt": False})["prompt"]
+            n = len(s.post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})["tokens"])
+            if kept:
+                one = opened(s)
+                s.post("/completion", {"session": one, "prompt": prompt, "n_predict": 0})
+                assert length(s, one) == n, (length(s, one), n)
+            for i in range(8):
+                s.post("/completion", {"prompt": f"{i} " + "other words " * 25, "n_predict": 1})
+            usage = s.post("/v1/chat/completions", {"messages": [*messages, {"role": "user", "content": "Begin"}], "max_tokens": 4})["usage"]
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            assert cached >= n - 1 if kept else cached <= 1, (kept, cached, n)
+
+
 with Served(PROGRAM, REF) as server:
     for name, test in sorted(globals().items()):
         if name.startswith("test_"):
@@ -322,6 +340,7 @@ assert server.code == 0, (server.code, server.lines[-5:])
 owners()
 learned_positions()
 kept_cells()
+pinned()
 expiry()
 of_one_key()
 gone()
