@@ -42,11 +42,11 @@ struct gr_call {
     bool entered;             /* the element at `at` has begun */
     char name[GR_ANSWER_MAX_NAME + 1], id[GR_ANSWER_MAX_NAME + 1];
     size_t n_name, n_id;
-    struct gr_finder end;     /* of %k, %v, %w, %t */
-    struct gr_vec key, value; /* char; of parameters, of strings in %j */
-    struct gr_json json;      /* of %a and %j */
+    struct gr_finder end;     /* of %k, %v, %w, %t; of strings in %g */
+    struct gr_vec key, value; /* char; of parameters, of strings in %j, of words in %g */
+    struct gr_json json;      /* of %a, %j and %g */
     int32_t brackets;         /* of %b, %c */
-    char quote;               /* of %b, %c: open, or 0 */
+    char quote;               /* of %b, %c, %g: open, or 0 */
     bool escaped;
     bool begun;         /* the delta of the call's beginning was given */
     bool unwanted;      /* the answer is read without calls, and this is one */
@@ -106,6 +106,8 @@ bool gr_call_end(struct gr_answer *a);
 
 /* Adds a byte to the object or list of %j; as gr_call_put. */
 int gr_object_put(struct gr_answer *a, char c);
+/* Adds a byte to the arguments of %g; as gr_call_put. */
+int gr_gemma_put(struct gr_answer *a, char c);
 /* Copies a name or id into to [GR_ANSWER_MAX_NAME + 1]; false: it is empty, too long, or has
  * control characters. */
 bool gr_call_copy(char *to, size_t *n_to, const char *p, size_t n);
@@ -115,6 +117,9 @@ bool gr_call_copy(char *to, size_t *n_to, const char *p, size_t n);
 bool gr_parameter_give(struct gr_answer *a, const char *key, size_t n_key, const char *value,
                        size_t n, bool string);
 void gr_parameters_end(struct gr_answer *a);
+/* The JSON of a value in JSON or a word of Python [*n], with its length in *n; NULL: it is neither.
+ */
+const char *gr_value_json(const char *p, size_t *n);
 /* Gives arguments as in Python: name=value, ... [n]. */
 bool gr_python_give(struct gr_answer *a, const char *p, size_t n);
 

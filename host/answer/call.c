@@ -123,9 +123,9 @@ static int put_arguments(struct gr_answer *a, char c)
     return done > 0 ? advance(a, 2) : done;
 }
 
-static int put_object(struct gr_answer *a, char c)
+static int put_object(struct gr_answer *a, char kind, char c)
 {
-    int done = gr_object_put(a, c);
+    int done = kind == 'j' ? gr_object_put(a, c) : gr_gemma_put(a, c);
     return done > 0 ? advance(a, 2) : done;
 }
 
@@ -220,8 +220,9 @@ static int put_element(struct gr_answer *a, char c)
         return advance(a, 2) ? -1 : 2;
     case 'a':
         return put_arguments(a, c);
+    case 'g':
     case 'j':
-        return put_object(a, c);
+        return put_object(a, kind, c);
     case 'b':
     case 'c':
         return put_python(a, kind, c);

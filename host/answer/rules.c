@@ -48,11 +48,13 @@ static uint32_t schema_rule(struct writer *w, json_t *schema)
     return rule;
 }
 
-/* Characters but "</", the last of them no "<": a string that no closing tag is within. */
-static uint32_t text_rule(struct writer *w)
+/* Characters but the first two of the closing mark, "<" and another, the last of them no "<": a
+ * string that the mark is not within. */
+static uint32_t text_rule(struct writer *w, const char *mark)
 {
     struct gr_rules *r = w->r;
-    static const struct gr_chars less = {'<', '<'}, end[] = {{'/', '/'}, {'<', '<'}};
+    uint32_t lo = (uint32_t)GR_MIN(mark[1], '<'), hi = (uint32_t)GR_MAX(mark[1], '<');
+    struct gr_chars less = {'<', '<'}, end[] = {{lo, lo}, {hi, hi}};
     if (w->text)
         return w->text;
     uint32_t alt = gr_rules_alt(r), seq = gr_rules_seq(r);
@@ -71,15 +73,17 @@ static bool is_blank_end(char c)
 }
 
 /* The strings of enum or const as they are. */
-static uint32_t choice_of_strings(struct writer *w, const char *key, json_t *values)
+static uint32_t choice_of_strings(struct writer *w, const char *key, json_t *values,
+                                  const char *mark)
 {
+    char begin[] = {mark[0], mark[1], 0};
     uint32_t alt = gr_rules_alt(w->r);
     for (size_t i = 0; i < json_array_size(values) && !w->r->rc; i++) {
         const char *p = json_string_value(json_array_get(values, i));
         size_t n = p ? strlen(p) : 0;
-        if (!p || strstr(p, "</") || (n && (is_blank_end(p[0]) || is_blank_end(p[n - 1]))))
+        if (!p || strstr(p, begin) || (n && (is_blank_end(p[0]) || is_blank_end(p[n - 1]))))
             fail(w, gr_fail(GR_E_INVALID,
-                            "tools: a value of the parameter %s cannot stand between tags",
+                            "tools: a value of the parameter %s cannot stand between marks",
                             gr_quote(key, strlen(key))));
         else
             gr_rules_add(w->r, alt, gr_rules_literal(w->r, p, n));
@@ -87,17 +91,17 @@ static uint32_t choice_of_strings(struct writer *w, const char *key, json_t *val
     return alt;
 }
 
-/* The values of a parameter that is a string and stands between tags without quotes. */
-static uint32_t plain_string(struct writer *w, const char *key, json_t *schema)
+/* The values of a parameter that is a string and stands without quotes in front of a mark. */
+static uint32_t plain_string(struct writer *w, const char *key, json_t *schema, const char *mark)
 {
     static const char *const kept[] = {"type", "description", "title", "default", "examples"};
     const char *name;
     json_t *value, *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
     if (json_is_array(list) && !one)
-        return choice_of_strings(w, key, list);
+        return choice_of_strings(w, key, list, mark);
     if (one) {
         json_t *values = json_pack("[O]", one);
-        uint32_t node = choice_of_strings(w, key, values);
+        uint32_t node = choice_of_strings(w, key, values, mark);
         json_decref(values);
         return node;
     }
@@ -113,7 +117,7 @@ static uint32_t plain_string(struct writer *w, const char *key, json_t *schema)
                          "writes strings without quotes: leave it out",
                          name, gr_quote(key, strlen(key))));
     }
-    return gr_rules_ref(w->r, text_rule(w));
+    return gr_rules_ref(w->r, text_rule(w, mark));
 }
 
 static bool is_string(json_t *schema)
@@ -122,12 +126,13 @@ static bool is_string(json_t *schema)
     return type && !strcmp(type, "string");
 }
 
+/* A value; p: its place in the pattern. */
 static uint32_t parameter_value(struct writer *w, const struct tool *t, const char *key,
-                                json_t *schema, char kind)
+                                json_t *schema, const char *p)
 {
     static const char *const shared[] = {"$defs", "definitions"};
-    if (kind == 'v' && is_string(schema))
-        return plain_string(w, key, schema);
+    if (p[1] == 'v' && is_string(schema))
+        return plain_string(w, key, schema, strchr(p, '<'));
     json_t *whole = json_is_object(schema) ? json_copy(schema) : json_deep_copy(schema);
     for (size_t i = 0; i < GR_COUNT(shared); i++)
         if (json_is_object(whole) && json_object_get(t->schema, shared[i]))
@@ -148,12 +153,20 @@ static bool is_required(const struct tool *t, const char *key)
     return false;
 }
 
+/* The place in a pattern behind the sign of alternatives at p, the one that is for the schema. */
+static const char *choose(const char *p, json_t *schema)
+{
+    if (p[1] == '|')
+        return gr_pattern_behind(p + 2);
+    return p[1] == '}' || is_string(schema) ? p + 2 : gr_pattern_next(p + 2);
+}
+
 /* One parameter between its tags. */
 static uint32_t parameter(struct writer *w, const struct tool *t, const char *key, json_t *schema)
 {
     uint32_t seq = gr_rules_seq(w->r);
     if (!*key || strlen(key) > GR_ANSWER_MAX_NAME || strpbrk(key, "<>\"\n") ||
-        (w->writing->separator && strpbrk(key, "=,()[]{}' \t\r\\")))
+        (w->writing->separator && strpbrk(key, "=:,()[]{}' \t\r\\")))
         fail(w, gr_fail(GR_E_INVALID,
                         "tools: the name of the parameter %s cannot be written in this format",
                         gr_quote(key, strlen(key))));
@@ -161,12 +174,16 @@ static uint32_t parameter(struct writer *w, const struct tool *t, const char *ke
         size_t n = strcspn(p, "%");
         gr_answer_add_literal(w->r, w->vocab, seq, p, n);
         p += n;
+        if (*p && strchr("{|}", p[1])) {
+            p = choose(p, schema);
+            continue;
+        }
         if (*p && p[1] == 'k')
             gr_rules_add(w->r, seq, gr_rules_text(w->r, key));
         else if (*p && p[1] == 'q')
             gr_rules_add(w->r, seq, gr_rules_text(w->r, is_string(schema) ? "true" : "false"));
         else if (*p)
-            gr_rules_add(w->r, seq, parameter_value(w, t, key, schema, p[1]));
+            gr_rules_add(w->r, seq, parameter_value(w, t, key, schema, p));
         p += *p ? 2 : 0;
     }
     return seq;

@@ -67,18 +67,22 @@ static void trim(const char **p, size_t *n)
         --*n;
 }
 
+const char *gr_value_json(const char *p, size_t *n)
+{
+    const char *word = find_word(p, *n);
+    if (word)
+        *n = strlen(word);
+    return word ? word : is_json(p, *n) ? p : NULL;
+}
+
 /* Gives JSON or a word of Python; false: it is neither. */
 static bool give_value(struct gr_answer *a, const char *p, size_t n)
 {
     trim(&p, &n);
-    const char *word = find_word(p, n);
-    if (word)
-        give(a, word, strlen(word));
-    else if (is_json(p, n))
-        give(a, p, n);
-    else
-        return false;
-    return true;
+    const char *json = gr_value_json(p, &n);
+    if (json)
+        give(a, json, n);
+    return json;
 }
 
 static bool give_key(struct gr_answer *a, const char *key, size_t n)

@@ -270,6 +270,15 @@ Test(answer, lists_as_in_python)
          "call0(f,)arguments0({\"a\": )withdrawn0text(<|tool_call_start|>[f(a=[1,,])])"},
         {"lfm2-tools", NULL, "<|tool_call_start|>[f(a=(1])]",
          "call0(f,)arguments0({\"a\": )withdrawn0text(<|tool_call_start|>[f(a=(1])])"},
+        {"llama4-pythonic", NULL,
+         "<|python_start|>[get_weather(city=\"LA\", metric='C'), f()]<|python_end|>",
+         "call0(get_weather,)arguments0({\"city\": \"LA\", \"metric\": "
+         "\"C\"})call1(f,)arguments1({})done0done1"},
+        {"llama4-pythonic", NULL, "[get_weather(city=\"]\")]",
+         "call0(get_weather,)arguments0({\"city\": \"]\"})done0"},
+        {"llama4-pythonic", NULL, "[1] and [f(a=1)]", "text([1] and [f(a=1)])"},
+        {"llama4-pythonic", NULL, "<|python_start|>print(1)<|python_end|>",
+         "text(<|python_start|>print(1))"},
         {"olmo3", NULL, "<think>hm</think><function_calls>f(a=1)\ng(b=False)</function_calls>",
          "reasoning(hm)call0(f,)arguments0({\"a\": 1})call1(g,)arguments1({\"b\": "
          "false})done0done1"},
@@ -298,6 +307,14 @@ Test(answer, lists_between_marks)
         {"jamba-tools", NULL,
          "<tool_calls>[\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n]</tool_calls>",
          "call0(f,)arguments0({\"a\": 1})done0"},
+        {"minimax-m1", NULL,
+         "<think>\nhm\n</think>\n\nI look.\n<tool_calls>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+         "1}}\n{\"name\": \"g\", \"arguments\": {}}\n</tool_calls>",
+         "reasoning(hm)text(I look.)call0(f,)arguments0({\"a\": "
+         "1})call1(g,)arguments1({})done0done1"},
+        {"minimax-m1", NULL, "<tool_calls>\n{\"name\": \"f\", \"arguments\": {}}\n{}",
+         "call0(f,)arguments0({})withdrawn0text(<tool_calls>\n{\"name\": \"f\", \"arguments\": "
+         "{}}\n{})"},
         {"internlm2-tools", NULL,
          "I look.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {\"a\": "
          "1}}<|action_end|>",
@@ -309,6 +326,39 @@ Test(answer, lists_between_marks)
          "invoke name=\"g\">\n</" D "invoke>\n</" D "function_calls>",
          "text(why</think>Yes.)call0(f,)arguments0({\"a\": \"12\", \"b\": [1, \"x\"]})done0"
          "call1(g,)arguments1({})done1"},
+    };
+    CHECK(cases);
+}
+
+Test(answer, arguments_of_gemma)
+{
+    static const struct answer_case cases[] = {
+        {"gemma4", NULL,
+         "<|channel>thought\nhm\n<channel|>I look.<|tool_call>call:f{city:<|\"|>S\xc3\xa3o "
+         "\"P\"\\\n"
+         "<|\"|>,days:3,at:[true,<|\"|>x<|\"|>,{k:null}]}<tool_call|><|tool_call>call:g{}"
+         "<tool_call|><|tool_response>",
+         "reasoning(hm)text(I look.)call0(f,)arguments0({\"city\": \"S\xc3\xa3o "
+         "\\\"P\\\"\\\\\\u000a\", "
+         "\"days\": 3, \"at\": [true, \"x\", {\"k\": null}]})done0call1(g,)arguments1({})done1"},
+        {"gemma4", "<|turn>model\n<|channel>thought\n<channel|>", "Yes.", "text(Yes.)"},
+        {"gemma4", "<|channel>thought\n", "hm<channel|>Yes.", "reasoning(hm)text(Yes.)"},
+        {"gemma4", NULL, "<|tool_call>call:f{a: None , b:New York,<|\"|>c d<|\"|>:\"\\u00e9}\"}",
+         "call0(f,)arguments0({\"a\": null, \"b\": \"New York\", \"c d\": \"\\u00e9}\"})done0"},
+        {"gemma4", NULL, "<|tool_call>call:f{a:<|\"|><|\"<||\"|>x<|\"|>}<tool_call|>",
+         "call0(f,)arguments0({\"a\": \"<|\\\"<||\\\"|>x\"})done0"},
+        {"gemma4", NULL, "<|tool_call>call:f{a:1,}<tool_call|>",
+         "call0(f,)arguments0({\"a\": 1, )withdrawn0text(<|tool_call>call:f{a:1,}<tool_call|>)"},
+        {"gemma4", NULL, "<|tool_call>call:f{a:<|\"|>x",
+         "call0(f,)arguments0({\"a\": \"x)withdrawn0text(<|tool_call>call:f{a:<|\"|>x)"},
+        {"functiongemma", NULL,
+         "<start_function_call>call:get_weather{location:<escape>San Francisco<escape>,unit:"
+         "<escape>celsius<escape>,n:-1.5}<end_function_call><start_function_response>",
+         "call0(get_weather,)arguments0({\"location\": \"San Francisco\", \"unit\": \"celsius\", "
+         "\"n\": -1.5})done0"},
+        {"functiongemma", NULL, "<start_function_call>call:f{a:1]<end_function_call>",
+         "call0(f,)arguments0({\"a\": 1)withdrawn0text(<start_function_call>call:f{a:1]"
+         "<end_function_call>)"},
     };
     CHECK(cases);
 }
@@ -373,6 +423,10 @@ Test(answer, format_of_a_template)
         {"<TOOLCALL>", "nemotron-tools"},
         {"<tool_calls>", "jamba-tools"},
         {"<answer> <tool_calls>", "hunyuan"},
+        {"<beginning_of_sentence>system <tool_calls>", "minimax-m1"},
+        {"'<|tool_call>call:' '<|\"|>'", "gemma4"},
+        {"<start_function_call>call:{{ name }}{", "functiongemma"},
+        {"<|header_start|>ipython [func_name1(param1=value1)]", "llama4-pythonic"},
         {"<function_calls>", "olmo3"},
         {"<|action_start|><|plugin|>", "internlm2-tools"},
         {"{% if tools %}", "json"},

@@ -200,12 +200,16 @@ Test(limits, every_allocation_may_fail)
 {
     static const char qwen[] =
         "<tool_call><function=f><parameter=a>\nx\n</parameter></function></tool_call>";
-    for (int format = 0; format < 2; format++) {
+    static const char gemma[] = "<|tool_call>call:f{a:<|\"|>x<|\"|>,b:1}<tool_call|>";
+    static const struct {
+        const char *format, *answer;
+    } cases[] = {{"hermes", two_calls}, {"qwen3-coder", qwen}, {"gemma4", gemma}};
+    for (int i = 0; i < 3; i++) {
         bool done = false;
         for (uint64_t k = 1; !done && k < 1000; k++) {
             size_t seen = 0, held = gr_alloc_held(NULL);
             struct gr_answer *a = NULL;
-            struct gr_answer_params params = {.format = format ? "qwen3-coder" : "hermes",
+            struct gr_answer_params params = {.format = cases[i].format,
                                               .tools = some_tools,
                                               .n_tools = sizeof some_tools - 1,
                                               .fn = count,
@@ -213,8 +217,7 @@ Test(limits, every_allocation_may_fail)
             gr_alloc_fail_at(k, 0);
             int rc = gr_answer_new(&a, &params);
             if (!rc)
-                rc = format ? gr_answer_push(a, qwen, sizeof qwen - 1)
-                            : gr_answer_push(a, two_calls, sizeof two_calls - 1);
+                rc = gr_answer_push(a, cases[i].answer, strlen(cases[i].answer));
             if (!rc)
                 rc = gr_answer_end(a);
             done = gr_alloc_fail_at(0, 0) < k;

@@ -13,6 +13,13 @@
     "\xef\xbd\x9c" /* ｜DSML｜ */
 
 #define THINK "{% if reasoning %}<think>\n{{ reasoning }}\n</think>\n\n{% endif %}{{ text }}"
+/* A macro that writes a value as the templates of Gemma do, with a mark around strings. */
+#define GEMMA(mark)                                                                                \
+    "{% macro v(x) %}{% if x is string %}" mark "{{ x }}" mark                                     \
+    "{% elif x is mapping %}{{ '{' }}{% for k, e in x|items %}{{ k }}:{{ v(e) }}{{ '' if "         \
+    "loop.last else ',' }}{% endfor %}{{ '}' }}{% elif x is sequence %}[{% for e in x %}{{ "       \
+    "v(e) }}{{ '' if loop.last else ',' }}{% endfor %}]{% else %}{{ x|tojson }}{% endif %}{% "     \
+    "endmacro %}"
 static const struct family {
     const char *format, *template;
     bool ids;   /* written */
@@ -153,6 +160,24 @@ static const struct family {
      "c.arguments|items %}{{ k }}={{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor %}){{ '' "
      "if loop.last else ', ' }}{% endfor %}]<|tool_call_end|>",
      false, false, true},
+    {"llama4-pythonic",
+     "{{ text }}<|python_start|>[{% for c in calls %}{{ c.name }}({% for k, v in "
+     "c.arguments|items %}{{ k }}={{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor %}){{ '' "
+     "if loop.last else ', ' }}{% endfor %}]<|python_end|>",
+     false, false, true},
+    {"gemma4",
+     GEMMA("<|\"|>") "{% if reasoning %}<|channel>thought\n{{ reasoning }}\n<channel|>{% endif "
+                     "%}{{ text }}{% for c in calls %}<|tool_call>call:{{ c.name }}{{ "
+                     "v(c.arguments) }}<tool_call|>{% endfor %}",
+     false, false, false},
+    {"functiongemma",
+     GEMMA("<escape>") "{{ text }}{% for c in calls %}<start_function_call>call:{{ c.name }}{{ "
+                       "v(c.arguments) }}<end_function_call>{% endfor %}",
+     false, false, true},
+    {"minimax-m1",
+     THINK "{{ '\n' if text }}<tool_calls>\n{% for c in calls %}{\"name\": {{ c.name|tojson }}, "
+           "\"arguments\": {{ c.arguments|tojson }}}\n{% endfor %}</tool_calls>",
+     false, false, false},
     {"olmo3",
      THINK "<function_calls>{% for c in calls %}{{ c.name }}({% for k, v in "
            "c.arguments|items %}{{ k }}={{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor "
@@ -241,7 +266,7 @@ static void random_string(struct gr_rng *rng, char *to, size_t n)
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion) */
-static json_t *random_value(struct gr_rng *rng, int depth)
+static json_t *random_value(struct gr_rng *rng, int depth, bool word_keys)
 {
     char text[256], key[256];
     uint32_t kind = gr_rng_below(rng, depth ? 8 : 6);
@@ -257,11 +282,13 @@ static json_t *random_value(struct gr_rng *rng, int depth)
     }
     json_t *v = kind == 6 ? json_array() : json_object();
     for (uint32_t i = gr_rng_below(rng, 4); i; i--) {
-        random_string(rng, key, sizeof key);
+        snprintf(key, sizeof key, "k%u", i);
+        if (!word_keys)
+            random_string(rng, key, sizeof key);
         if (kind == 6)
-            json_array_append_new(v, random_value(rng, depth - 1));
+            json_array_append_new(v, random_value(rng, depth - 1, word_keys));
         else
-            json_object_set_new(v, key, random_value(rng, depth - 1));
+            json_object_set_new(v, key, random_value(rng, depth - 1, word_keys));
     }
     return v;
 }
@@ -274,7 +301,7 @@ static json_t *random_arguments(struct gr_rng *rng, bool word_keys)
         snprintf(key, sizeof key, "key_%u", gr_rng_below(rng, 100));
         if (!word_keys)
             random_string(rng, key, sizeof key);
-        json_object_set_new(v, key, random_value(rng, 3));
+        json_object_set_new(v, key, random_value(rng, 3, word_keys));
     }
     return v;
 }
@@ -334,8 +361,8 @@ static void render(const struct family *f, json_t *variables, struct gr_prompt *
 static void make_answer(const struct family *f, struct gr_rng *rng, struct gr_prompt *p,
                         json_t **calls, char **tools)
 {
-    bool python = strstr(f->template, "{{ k }}={{") != NULL;
-    *calls = random_calls(rng, f->tags || python);
+    bool words = strstr(f->template, "{{ k }}={{") || strstr(f->template, "{{ k }}:{{");
+    *calls = random_calls(rng, f->tags || words);
     for (size_t i = 1; f->tags && i < json_array_size(*calls);
          i++) { /* one declaration for each name */
         char name[24];
