@@ -347,6 +347,8 @@ Test(answer, arguments_of_gemma)
          "call0(f,)arguments0({\"a\": null, \"b\": \"New York\", \"c d\": \"\\u00e9}\"})done0"},
         {"gemma4", NULL, "<|tool_call>call:f{a:<|\"|><|\"<||\"|>x<|\"|>}<tool_call|>",
          "call0(f,)arguments0({\"a\": \"<|\\\"<||\\\"|>x\"})done0"},
+        {"gemma4", NULL, "<|tool_call>call:f{true:None,12:{null:True}}<tool_call|>",
+         "call0(f,)arguments0({\"true\": null, \"12\": {\"null\": true}})done0"},
         {"gemma4", NULL, "<|tool_call>call:f{a:1,}<tool_call|>",
          "call0(f,)arguments0({\"a\": 1, )withdrawn0text(<|tool_call>call:f{a:1,}<tool_call|>)"},
         {"gemma4", NULL, "<|tool_call>call:f{a:<|\"|>x",
