@@ -122,6 +122,8 @@ static void fill(struct gr_scheduler *s, struct gr_scheduler_step *step, int32_t
             add_tokens(s, step, s->active[i], n < left ? n : left);
     }
     step->n_prompt = step->n - n_plain;
+    if (step->n) /* counted here: those in flight have what was decided before */
+        s->n_mixed = step->n_prompt ? s->n_mixed + (n_plain > 0) : 0;
 }
 
 /* Makes room for the step by dropping texts that have ended; when that does not suffice for the
@@ -231,13 +233,12 @@ static void measure(struct gr_scheduler *s, const struct gr_scheduler_step *step
     int64_t ns = gr_serve_now() - step->start;
     double compute = (double)step->compute;
     if (!step->n_prompt)
-        s->plain_ns = mean(s->plain_ns, compute), s->n_mixed = 0;
+        s->plain_ns = mean(s->plain_ns, compute);
     else if (compute > s->plain_ns)
         s->token_ns = mean(s->token_ns, (compute - s->plain_ns) / step->n_prompt);
     enum gr_phase phase = !step->n_prompt             ? GR_PHASE_DECODE
                           : step->n_prompt == step->n ? GR_PHASE_PROMPT
                                                       : GR_PHASE_MIXED;
-    s->n_mixed += phase == GR_PHASE_MIXED;
     pthread_mutex_lock(&s->lock);
     s->stats.n_step++, s->stats.step_ns += ns;
     gr_histogram_add(&s->stats.step_seconds[phase], gr_bound_seconds, (double)ns / 1e9);
