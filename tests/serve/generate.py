@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from served import LIMIT, Served
@@ -67,6 +68,39 @@ def test_self_extend(s):
             body = {"prompt": PROMPT, "messages": MESSAGES, "input": "x", "max_tokens": 1, "self_extend": value}
             status, error = s.refused(path, body)
             assert status == 400 and error["param"] == "self_extend" + param, (path, value, error)
+
+
+def context_shift():
+    """Answers that go on beyond the context, side by side, as gpurun run has them with --context-shift."""
+    with Served(PROGRAM, [*REF, "-c", "256", "-np", "2"]) as s:
+        got = [{}, {}]
+        settings = [(5, 0), (-1, 9)]
+
+        def ask(i):
+            keep, discard = settings[i]
+            got[i] = s.post("/completion", {"prompt": PROMPT, "n_predict": 300, "temperature": 0, "ignore_eos": True,
+                                            "context_shift": {"keep": keep, "discard": discard}})
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(2)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for i, (keep, discard) in enumerate(settings):
+            assert got[i]["truncated"] and got[i]["tokens_predicted"] == 300, got[i]
+            if not discard:  # gpurun run discards half
+                want = text_of_run(PROMPT, 300, "--temp", "0", "--ignore-eos", "-c", "256", "--context-shift", "--keep", str(keep))
+                assert got[i]["content"] == want, (keep, got[i]["content"], want)
+        plain = s.post("/completion", {"prompt": PROMPT, "n_predict": 300, "temperature": 0, "ignore_eos": True})
+        assert not plain["truncated"] and plain["tokens_predicted"] < 256 and got[1]["content"].startswith(plain["content"])
+        usage = s.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 300, "ignore_eos": True, "context_shift": {}})["usage"]
+        assert usage["completion_tokens"] == 300 and usage["prompt_tokens"] == got[0]["tokens_evaluated"], usage
+        for value, param in ((7, "context_shift"), ({"keep": -2}, "context_shift.keep"), ({"discard": "1"}, "context_shift.discard")):
+            status, error = s.refused("/completion", {"prompt": PROMPT, "n_predict": 9, "context_shift": value})
+            assert status == 400 and error["param"] == param, (value, error)
+        for more in ({"n_predict": -1}, {"self_extend": {"n": 2, "w": 8}}, {"session": s.post("/v1/sessions", {})["id"]}):
+            status, error = s.refused("/completion", {"prompt": PROMPT, "n_predict": 9, "context_shift": {}, **more})
+            assert status == 400 and error["param"] == "context_shift", (more, error)
 
 
 def test_usage(s):
@@ -511,6 +545,7 @@ def main():
     ways()
     overload()
     deadlines()
+    context_shift()
 
 
 if __name__ == "__main__":

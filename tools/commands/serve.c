@@ -43,7 +43,7 @@ struct serving {
     struct gr_length length;
     bool spare; /* of gr_scheduler_params */
     char name[256];
-    char no_extend[512];
+    char no_extend[512], no_shift[512];
     pthread_t thread;
     bool runs; /* the thread does */
 };
@@ -241,9 +241,14 @@ static int place(const struct serving *v, const struct gr_session_params *p)
     return computes_vectors(v) ? gr_model_load(v->server.model, &both) : 0;
 }
 
-/* Finds out whether requests may ask for Self-Extend, as gr_self_extend would refuse it. */
+/* Finds out whether requests may ask for Self-Extend and context shift, as the library would refuse
+ * them. */
 static int check_extend(struct serving *v)
 {
+    if (gr_context_can_shift(v->session, 0, 0) == GR_E_UNSUPPORTED) {
+        snprintf(v->no_shift, sizeof v->no_shift, "%s", gr_error_message());
+        v->server.no_shift = v->no_shift;
+    }
     struct gr_self_extend se = {.n = 2, .w = 2};
     int32_t n_past = 0; /* nothing to merge: the check alone */
     int rc = gr_self_extend(v->session, &se, &n_past);

@@ -325,6 +325,23 @@ static void read_extend(struct gr_ask *a, struct gr_fields *f, const struct gr_s
     a->extend_n = (int32_t)n, a->extend_w = (int32_t)w;
 }
 
+static void read_shift(struct gr_ask *a, struct gr_fields *f, const struct gr_server *s)
+{
+    struct gr_fields inner = {.object = gr_field_object(f, "context_shift"),
+                              .within = "context_shift."};
+    a->shifts = inner.object;
+    a->keep = (int32_t)gr_field_int(&inner, "keep", 0, -1, INT32_MAX / 2);
+    a->discard = (int32_t)gr_field_int(&inner, "discard", 0, 0, INT32_MAX / 2);
+    gr_fields_take(f, &inner);
+    if (a->shifts && s->no_shift)
+        gr_field_wrong(f, "context_shift", "context_shift: %s", s->no_shift);
+    else if (a->shifts && a->n_predict < 0)
+        gr_field_wrong(f, "context_shift",
+                       "context_shift: the length of the answer is expected, as max_tokens");
+    else if (a->shifts && a->extend_n > 1)
+        gr_field_wrong(f, "context_shift", "context_shift: not with self_extend");
+}
+
 void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *s)
 {
     *a = (struct gr_ask){.n_top = -1};
@@ -334,6 +351,7 @@ void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *
     read_lengths(a, f, s);
     read_stream(a, f);
     read_extend(a, f, s);
+    read_shift(a, f, s);
     a->reuse = (int32_t)gr_field_int(f, "n_cache_reuse", s->options->cache_reuse, 0, INT32_MAX);
     int64_t slot = gr_field_int(f, "id_slot", -1, -1, s->n_parallel - 1);
     gr_strengths_read(s->strengths, f, a->adapters);

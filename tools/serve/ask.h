@@ -23,6 +23,8 @@ struct gr_ask {
     int64_t predict_ms;             /* t_max_predict_ms; 0: any */
     int32_t n_predict;              /* tokens of a text, < 0: up to the context's length */
     int32_t extend_n, extend_w;     /* Self-Extend (gr_request); extend_n 1: off */
+    bool shifts;                    /* context shift (gr_request) */
+    int32_t keep, discard;          /* keep -1: the whole prompt */
     int32_t reuse, slot;            /* gr_request */
     float adapters[GR_MAX_ADAPTER]; /* strengths */
     int32_t n_top;                  /* likely tokens listed for each token; -1: no probabilities */

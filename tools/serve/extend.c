@@ -1,6 +1,6 @@
-/* Self-Extend (Jin et al. 2024) of a request, as gr_self_extend does it for sequence 0: once the
- * positions of a window are there, n neighbours become one, and what is behind moves down to them.
- */
+/* Texts that are longer than the context. Self-Extend (Jin et al. 2024) of a request, as
+ * gr_self_extend does it for sequence 0: once the positions of a window are there, n neighbours
+ * become one, and what is behind moves down to them. Context shift: older tokens go. */
 #include "gpurun.h"
 #include "scheduler_impl.h"
 
@@ -40,4 +40,22 @@ int gr_scheduler_extend(struct gr_scheduler *s, struct gr_text *t, int32_t *most
     if (n > 1 && *most > t->merged + w - t->n_past)
         *most = (int32_t)(t->merged + w - t->n_past);
     return rc;
+}
+
+void gr_scheduler_shift(struct gr_scheduler *s, struct gr_text *t)
+{
+    int32_t done = gr_scheduler_n_done(s, t), lo = t->request.shift.keep;
+    int32_t n = t->request.shift.discard;
+    const char *why;
+    if (!t->request.shift.on || t->ended || done < s->p.n_ctx)
+        return;
+    lo = lo < s->p.n_ctx - 4 ? lo : s->p.n_ctx - 4;
+    n = n > 0 ? n : (done - lo) / 2;
+    n = n < done - lo - 1 ? n : done - lo - 1;
+    if (lo < 0 || n < 1 || gr_prefixes_cut(&s->prefixes, t->seq, lo, lo + n, &why)) {
+        gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
+        return;
+    }
+    gr_text_cut(t, lo, n);
+    t->n_past -= n;
 }

@@ -301,6 +301,8 @@ static void check_session(const struct gr_generation *g, struct gr_fields *f)
         gr_field_wrong(f, "echo", "echo: the probabilities of a session's prompts are not kept");
     else if (g->ask.extend_n > 1)
         gr_field_wrong(f, "self_extend", "self_extend: not in a session, whose cells stay");
+    else if (g->ask.shifts)
+        gr_field_wrong(f, "context_shift", "context_shift: not in a session, which is cut instead");
 }
 
 static void free_request(struct gr_request *r)
@@ -317,11 +319,14 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
     struct gr_ask *a = &g->ask;
     struct gr_sampler_params p = a->sampler.p;
     p.seed = a->seed + (uint64_t)(c->index % a->n);
+    int32_t n_prompt = (int32_t)g->n_ids[c->prompt], bos = gr_text_bos(g->server->model);
+    int32_t keep = a->keep < 0 ? n_prompt : a->keep + (n_prompt && g->prompt[c->prompt][0] == bos);
     *r = (struct gr_request){.prompt = g->prompt[c->prompt],
-                             .n_prompt = (int32_t)g->n_ids[c->prompt],
+                             .n_prompt = n_prompt,
                              .n_predict = a->n_predict,
                              .extend_n = a->extend_n,
                              .extend_w = a->extend_w,
+                             .shift = {a->shifts, keep, a->discard},
                              .reuse = a->reuse,
                              .slot = a->slot,
                              .adapters = a->adapters,

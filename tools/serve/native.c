@@ -44,7 +44,8 @@ static void write_end(struct gr_writer *w, const struct gr_choice *c)
     gr_write_string(w, g->model, strlen(g->model));
     gr_writef(w, ",\"generation_settings\":");
     write_settings(w, &g->ask);
-    gr_writef(w, ",\"truncated\":false,\"stop_type\":\"%s\",\"stopping_word\":", stop_type(c));
+    gr_writef(w, ",\"truncated\":%s,\"stop_type\":\"%s\",\"stopping_word\":",
+              r->n_shifted ? "true" : "false", stop_type(c));
     gr_write_string(w, word, strlen(word));
     gr_writef(w, ",\"tokens_cached\":%d,\"timings\":", r->n_cached);
     gr_write_timings(w, g);

@@ -44,7 +44,10 @@ int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request
         request->n_probs < 0 || request->n_probs > GR_MAX_PROBS ||
         (request->extend_n > 1 &&
          (request->extend_w < 1 || request->extend_w % request->extend_n)) ||
-        (request->conversation && (request->prompt_piece || request->extend_n > 1)) ||
+        (request->conversation &&
+         (request->prompt_piece || request->extend_n > 1 || request->shift.on)) ||
+        (request->shift.on && (request->extend_n > 1 || request->n_predict < 0 ||
+                               request->shift.keep < 0 || request->shift.discard < 0)) ||
         request->reuse < 0 || request->slot < 0)
         return GR_E_INVALID;
     int rc = gr_text_new(&t, s->p.model, request);
@@ -160,7 +163,7 @@ static void forget(struct gr_scheduler *s, struct gr_text *t)
     s->live[t->at]->at = t->at;
     s->stats.n_cancelled += t->end == GR_FINISH_CANCELLED;
     s->stats.n_failed += t->end == GR_FINISH_FAILED;
-    s->stats.n_prompt += t->n_prompt;
+    s->stats.n_prompt += t->n_prompt + t->n_shifted;
     s->stats.n_cached += t->n_cached > 0 ? t->n_cached : 0;
     s->stats.n_generated += t->n - t->n_prompt;
     pthread_mutex_unlock(&s->lock);
@@ -317,9 +320,10 @@ static void publish(struct gr_scheduler *s)
     s->stats.n_damaged = files.n_damaged, s->stats.n_unsaved = files.n_unsaved;
     for (int32_t i = 0; i < s->n_active; i++) {
         struct gr_text *t = s->active[i];
-        int32_t done = gr_scheduler_n_done(s, t);
+        int32_t done = gr_scheduler_n_done(s, t) + t->n_shifted;
+        int32_t n_prompt = t->n_prompt + t->n_shifted;
         t->view.state = t->n > t->n_prompt ? GR_REQUEST_ANSWER : GR_REQUEST_PROMPT;
-        t->view.n_done = done < t->n_prompt ? done : t->n_prompt;
+        t->view.n_done = done < n_prompt ? done : n_prompt;
         t->view.n_cached = t->n_cached;
         t->view.n_generated = t->n - t->n_prompt;
     }

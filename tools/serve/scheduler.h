@@ -75,6 +75,7 @@ struct gr_result {
     int status;                              /* of GR_FINISH_FAILED */
     const char *message;                     /* of GR_FINISH_FAILED */
     int32_t n_prompt, n_cached, n_generated; /* tokens; n_cached of the prompt were there */
+    int32_t n_shifted;                       /* tokens that went by a context shift */
     int32_t n_conversation; /* tokens of its conversation's text from here on; -1: as before */
     int64_t queue_ns, prompt_ns, generate_ns; /* waiting; to the first token; from there on */
 };
@@ -95,6 +96,13 @@ struct gr_request {
      * so that texts longer than those of the training are read; no cells are shared then. Others
      * than multiples of extend_n, and models that cannot do it, fail. extend_n <= 1: off. */
     int32_t extend_n, extend_w;
+    /* Context shift: when the context is full, discard tokens behind the first keep of them go (0:
+     * half of those), as by gr_context_shift, and the answer goes on, up to n_predict; where that
+     * is not possible then, it ends with its length. */
+    struct {
+        bool on;
+        int32_t keep, discard;
+    } shift;
     /* A part of the prompt of so many tokens or more that stands elsewhere in a text of the owner
      * in the cache is not computed: its cells are copied, and their keys turned to their new
      * positions. They have seen the text that was before them there, so results differ. 0: off. */
@@ -126,7 +134,8 @@ void gr_scheduler_free(struct gr_scheduler **s);
 
 /* Queues a request; sampler, grammar and stop belong to the scheduler after success. *id: for
  * gr_scheduler_cancel. GR_E_INVALID: prompt empty or too long, n_probs out of range,
- * Self-Extend's factors, or prompt_piece or Self-Extend with a conversation; GR_E_TOO_LARGE: the
+ * Self-Extend's factors, prompt_piece, Self-Extend or context shift with a conversation, or context
+ * shift with Self-Extend or without a length; GR_E_TOO_LARGE: the
  * queue is full; GR_E_CANCELLED: gr_scheduler_stop; that of gr_scheduler_status once it is not 0.
  * No callback is called on failure. */
 int gr_scheduler_submit(struct gr_scheduler *s, const struct gr_request *request, uint64_t *id);

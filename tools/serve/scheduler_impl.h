@@ -1,7 +1,7 @@
 /* The parts of the scheduler: admission.c has the requests that wait and how they begin,
- * conversations.c those texts that stay, extend.c Self-Extend, reuse.c parts of prompts that stand
- * elsewhere in the cache, slot_texts.c the texts of slots, turns.c adapters, steps.c the steps,
- * scheduler.c its thread and what others call. */
+ * conversations.c those texts that stay, extend.c Self-Extend and context shift, reuse.c parts of
+ * prompts that stand elsewhere in the cache, slot_texts.c the texts of slots, turns.c adapters,
+ * steps.c the steps, scheduler.c its thread and what others call. */
 #ifndef GR_TOOLS_SCHEDULER_IMPL_H
 #define GR_TOOLS_SCHEDULER_IMPL_H
 
@@ -128,6 +128,9 @@ int gr_scheduler_can_extend(const struct gr_scheduler *s, const struct gr_text *
 /* Merges the windows of a text that are full, if it has Self-Extend, and limits *most to the tokens
  * before the next time. */
 int gr_scheduler_extend(struct gr_scheduler *s, struct gr_text *t, int32_t *most);
+
+/* Shifts the context of a text that has filled it, if it allows that. */
+void gr_scheduler_shift(struct gr_scheduler *s, struct gr_text *t);
 
 /* Finds out what stands for the adapters in keys, and sets them all to 0. Returns a status. */
 int gr_scheduler_open_adapters(struct gr_scheduler *s);

@@ -41,6 +41,7 @@ struct gr_server {
     const char *name;               /* of the model in answers */
     int64_t created;                /* Unix time at which the model was loaded */
     int32_t n_ctx;                  /* most tokens of a request */
+    const char *no_shift;           /* reason for which there is no context shift, likewise */
     const char *no_extend;          /* reason for which there is no Self-Extend; NULL: there is */
     int32_t n_parallel;             /* most choices times prompts of a request */
     struct gr_model_info info;

@@ -328,6 +328,7 @@ static void pick(struct gr_scheduler *s, const struct gr_scheduler_step *step, i
     if (t->n == t->n_prompt)
         gr_prefixes_keep(&s->prefixes, t->seq);
     gr_text_next(t, s->p.model, s->n_vocab, logits, s->p.n_ctx);
+    gr_scheduler_shift(s, t);
     const char *why;
     if (t->conversation && !t->ended && !gr_scheduler_may_keep(s, t->request.owner, 1, &why))
         gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);

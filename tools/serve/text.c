@@ -96,6 +96,14 @@ int32_t gr_text_may_share(const struct gr_text *t)
     return gr_text_tells_prompt(t) ? t->told - 1 : t->n - 1;
 }
 
+void gr_text_cut(struct gr_text *t, int32_t lo, int32_t n)
+{
+    memmove(t->token + lo, t->token + lo + n, (size_t)(t->n - lo - n) * sizeof *t->token);
+    t->n -= n, t->n_prompt -= n, t->n_shifted += n;
+    t->told = t->n_prompt;
+    t->request.reuse = 0; /* parts of the prompt stand elsewhere now */
+}
+
 bool gr_text_wants(const struct gr_text *t, int32_t i)
 {
     return i + 1 == t->n || (i + 1 >= t->told && i + 1 < t->n_prompt);
@@ -201,7 +209,8 @@ static void finish(struct gr_text *t, struct gr_result *r)
     t->ended = true, t->end = r->end, t->status = r->status;
     if (r->end != GR_FINISH_STRING)
         flush(t);
-    r->n_prompt = t->n_prompt;
+    r->n_prompt = t->n_prompt + t->n_shifted;
+    r->n_shifted = t->n_shifted;
     r->n_cached = t->n_cached < 0 ? 0 : t->n_cached;
     r->n_generated = t->n - t->n_prompt;
     r->n_conversation = t->conversation && t->seq >= 0 ? t->n : -1;
@@ -284,7 +293,7 @@ void gr_text_next(struct gr_text *t, const struct gr_model *model, int32_t n_voc
     if (t->request.n_probs)
         add_probs(&piece, top, t->request.n_probs, logits, n_vocab);
     int32_t stop = put(t, &piece, p, n, &rc);
-    bool full = t->n >= n_ctx || takes_long(t, p, n) ||
+    bool full = (t->n >= n_ctx && !t->request.shift.on) || takes_long(t, p, n) ||
                 (t->request.n_predict >= 0 && t->n - t->n_prompt >= t->request.n_predict);
     if (rc)
         gr_text_end(t, GR_FINISH_FAILED, rc, gr_failure_text(rc));

@@ -17,12 +17,14 @@ struct gr_text {
     struct gr_request request; /* its prompt is not used */
     struct gr_detok *detok;
     int32_t *token; /* [n] prompt, then what was generated */
-    int32_t n, capacity, n_prompt;
-    int32_t seq;      /* -1: waits */
-    int32_t n_cached; /* of the prompt, -1 before it began */
-    int32_t n_past;   /* position of the next token in the cache */
-    int32_t merged;   /* Self-Extend: first position of the next window */
-    int32_t told;     /* token of the prompt whose probability is passed on next; n_prompt: none */
+    int32_t n, capacity;
+    int32_t n_prompt;  /* n - n_prompt were generated: below 0 when more than the prompt has gone */
+    int32_t n_shifted; /* tokens that went by context shifts */
+    int32_t seq;       /* -1: waits */
+    int32_t n_cached;  /* of the prompt, -1 before it began */
+    int32_t n_past;    /* position of the next token in the cache */
+    int32_t merged;    /* Self-Extend: first position of the next window */
+    int32_t told;      /* token of the prompt whose probability is passed on next; n_prompt: none */
     struct gr_conversation *conversation; /* NULL: none */
     struct gr_chunk *chunk;               /* [n_chunk] to be moved, the first ones done (reuse.c) */
     int32_t n_chunk, next_chunk;
@@ -58,6 +60,8 @@ int gr_text_begin(struct gr_text *t);
 bool gr_text_tells_prompt(const struct gr_text *t);
 /* Returns the length of the longest beginning that need not be computed. */
 int32_t gr_text_may_share(const struct gr_text *t);
+/* Removes n tokens from lo on, of a text that is being generated. */
+void gr_text_cut(struct gr_text *t, int32_t lo, int32_t n);
 /* Returns whether logits of the i-th token are wanted. */
 bool gr_text_wants(const struct gr_text *t, int32_t i);
 /* Returns whether anything has to be computed at all. */
