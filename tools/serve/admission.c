@@ -299,6 +299,15 @@ static bool stops_first(const struct gr_text *a, const struct gr_text *b)
            (a->request.priority == b->request.priority && a->id > b->id);
 }
 
+void gr_scheduler_detach(struct gr_scheduler *s, const struct gr_text *t)
+{
+    for (int32_t k = 0; k < s->n_begun; k++) {
+        struct gr_scheduler_step *step = &s->step[(s->oldest + k) % s->p.n_flight];
+        for (int32_t i = 0; i < step->n; i++)
+            step->of[i] = step->of[i] == t ? NULL : step->of[i];
+    }
+}
+
 bool gr_scheduler_preempt(struct gr_scheduler *s)
 {
     int32_t last = -1;

@@ -44,7 +44,7 @@ int gr_scheduler_extend(struct gr_scheduler *s, struct gr_text *t, int32_t *most
 
 void gr_scheduler_shift(struct gr_scheduler *s, struct gr_text *t)
 {
-    int32_t done = gr_scheduler_n_done(s, t), lo = t->request.shift.keep;
+    int32_t done = s->prefixes.seq[t->seq].n, lo = t->request.shift.keep;
     int32_t n = t->request.shift.discard;
     const char *why;
     if (!t->request.shift.on || t->ended || done < s->p.n_ctx)

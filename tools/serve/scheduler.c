@@ -294,11 +294,15 @@ static void sweep(struct gr_scheduler *s, bool all)
     s->n_active = n;
 }
 
-/* ---- steps ---- */
-
-void gr_scheduler_lose(struct gr_scheduler *s, int rc, const char *message)
+/* The device, or a rank, is lost: nothing can be computed any more, all requests end, and none is
+ * accepted. */
+static void lose(struct gr_scheduler *s, int rc)
 {
     bool some;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", gr_failure_text(rc));
+    for (int32_t i = 0; i < s->n_active; i++)
+        gr_text_end(s->active[i], GR_FINISH_FAILED, rc, message);
     pthread_mutex_lock(&s->lock);
     s->status = rc;
     s->stopping = true;
@@ -307,6 +311,8 @@ void gr_scheduler_lose(struct gr_scheduler *s, int rc, const char *message)
     end_waiting(s, true, GR_FINISH_FAILED, rc, message);
     s->prefixes.disk = NULL; /* nothing can be read of the cache */
 }
+
+/* ---- steps ---- */
 
 /* Publishes what there is now. */
 static void publish(struct gr_scheduler *s)
@@ -347,8 +353,9 @@ bool gr_scheduler_step(struct gr_scheduler *s)
     gr_scheduler_admit(s);
     sweep(s, false); /* what ended as it began */
     bool active = s->n_active > 0 || s->n_begun;
-    if (active)
-        gr_scheduler_run_step(s);
+    int rc = active ? gr_scheduler_run_step(s) : 0;
+    if (rc)
+        lose(s, rc);
     sweep(s, false);
     publish(s);
     return active || s->waiting;

@@ -156,12 +156,11 @@ void gr_scheduler_stop_at_reuse(const struct gr_scheduler *s, const struct gr_te
 bool gr_scheduler_open_steps(struct gr_scheduler *s); /* false: no memory */
 /* Waits for steps that have begun, which no text has any more, and frees all. */
 void gr_scheduler_close_steps(struct gr_scheduler *s);
-/* Begins a step, or waits for the oldest one where none can begin, or as many as may have. */
-void gr_scheduler_run_step(struct gr_scheduler *s);
+/* Begins a step, or waits for the oldest one where none can begin, or as many as may have. Returns
+ * 0, or the status when the device or a rank is lost. */
+int gr_scheduler_run_step(struct gr_scheduler *s);
 /* Removes a text from the steps that have begun, whose result it does not get. */
 void gr_scheduler_detach(struct gr_scheduler *s, const struct gr_text *t);
-/* A device or a rank is lost: no request is accepted any more, and those that wait end. */
-void gr_scheduler_lose(struct gr_scheduler *s, int rc, const char *message);
 
 uint32_t gr_scheduler_n_free(const struct gr_scheduler *s); /* cells */
 /* Drops texts that have ended until n cells are free; false: they do not suffice. */

@@ -184,16 +184,20 @@ static bool has_sequence(const struct gr_scheduler_step *step, int32_t seq)
     return false;
 }
 
-/* Ends the requests of a failed step, or those of the turn where it has no tokens yet, and all of
- * them with the device. What the sequences of the step hold is unknown then. */
-static void end_failed(struct gr_scheduler *s, const struct gr_scheduler_step *step, int rc)
+/* Ends the requests of a failed step, or those of the turn where it has no tokens yet. What the
+ * sequences of the step hold is unknown then. Returns the status when the device, or a rank, is
+ * lost, and 0 otherwise. */
+static int end_failed(struct gr_scheduler *s, const struct gr_scheduler_step *step, int rc)
 {
-    bool lost = rc == GR_E_DEVICE || rc == GR_E_PEER_LOST;
     char message[1024];
+    if (rc == GR_E_DEVICE || rc == GR_E_PEER_LOST) {
+        s->n_begun = 0; /* they do not end any more */
+        return rc;
+    }
     snprintf(message, sizeof message, "%s", gr_failure_text(rc));
     for (int32_t i = 0; i < s->n_active; i++) {
         struct gr_text *t = s->active[i];
-        if (lost || (step->n ? has_sequence(step, t->seq) : gr_scheduler_has_turn(s, t)))
+        if (step->n ? has_sequence(step, t->seq) : gr_scheduler_has_turn(s, t))
             gr_text_end(t, GR_FINISH_FAILED, rc, message);
     }
     for (int32_t i = 0; i < s->p.n_seq; i++) {
@@ -203,20 +207,18 @@ static void end_failed(struct gr_scheduler *s, const struct gr_scheduler_step *s
         gr_prefixes_drop(&s->prefixes, i);
         s->prefixes.seq[i].busy = busy; /* until the sweep, or as long as the conversation */
     }
-    if (lost) {
-        s->n_begun = 0;
-        gr_scheduler_lose(s, rc, message);
-    }
+    return 0;
 }
 
-/* A step that has not begun: with a full cache fewer texts may fit. */
-static void fail(struct gr_scheduler *s, const struct gr_scheduler_step *step, int rc)
+/* A step that has not begun: with a full cache fewer texts may fit. Returns as end_failed. */
+static int fail(struct gr_scheduler *s, const struct gr_scheduler_step *step, int rc)
 {
     s->full = rc == GR_E_KV_FULL;
     if (!s->full)
-        end_failed(s, step, rc);
-    else if (!gr_prefixes_evict(&s->prefixes, -1) && !gr_scheduler_preempt(s) && !s->n_begun)
+        return end_failed(s, step, rc);
+    if (!gr_prefixes_evict(&s->prefixes, -1) && !gr_scheduler_preempt(s) && !s->n_begun)
         end_full(s);
+    return 0;
 }
 
 /* A sample far above the mean, of a step with something rare, counts as a few times of it. */
@@ -278,13 +280,14 @@ static bool any_pending(const struct gr_scheduler *s)
     return false;
 }
 
-/* Begins a step, and records its tokens, as all that follows finds them in the cache. Returns
- * whether it has begun. */
-static bool begin(struct gr_scheduler *s)
+/* Begins a step, and records its tokens, as all that follows finds them in the cache. *begun: it
+ * has. Returns as end_failed. */
+static int begin(struct gr_scheduler *s, bool *begun)
 {
     struct gr_scheduler_step *step = step_at(s, s->n_begun);
+    *begun = false;
     if (!any_pending(s))
-        return false;
+        return 0;
     step->n = step->n_row = 0;
     step->start = gr_serve_now();
     int rc = gr_scheduler_take_turn(s);
@@ -297,21 +300,20 @@ static bool begin(struct gr_scheduler *s)
     if (!rc && !step->n) {
         if (any_has_turn(s) && !s->n_begun)
             end_full(s);
-        return false;
+        return 0;
     }
     if (!rc)
         rc = decode(s, step);
-    if (rc) {
-        fail(s, step, rc);
-        return false;
-    }
+    if (rc)
+        return fail(s, step, rc);
     s->full = false;
+    *begun = true;
     s->n_begun++;
     for (int32_t i = 0; i < step->n; i++) {
         gr_prefixes_add(&s->prefixes, step->seq[i], &step->token[i], 1);
         step->of[i]->n_past++;
     }
-    return true;
+    return 0;
 }
 
 /* ---- ending ---- */
@@ -334,37 +336,29 @@ static void pick(struct gr_scheduler *s, const struct gr_scheduler_step *step, i
         gr_text_end(t, GR_FINISH_LENGTH, 0, NULL);
 }
 
-/* Waits for the oldest step, and picks the tokens that follow. */
-static void end(struct gr_scheduler *s)
+/* Waits for the oldest step, and picks the tokens that follow. Returns as end_failed. */
+static int end(struct gr_scheduler *s)
 {
     const struct gr_scheduler_step *step = step_at(s, 0);
     int rc = s->p.n_flight > 1 ? gr_decode_end(s->p.session) : 0;
-    if (rc)
-        end_failed(s, step, rc);
     for (int32_t i = 0; i < step->n && !rc; i++) {
         if (step->of[i] && step->logits[i] && !step->of[i]->ended)
             pick(s, step, i);
     }
-    if (!rc)
+    if (rc)
+        rc = end_failed(s, step, rc);
+    else
         measure(s, step);
     s->oldest = (s->oldest + 1) % s->p.n_flight;
     s->n_begun -= s->n_begun > 0;
+    return rc;
 }
 
-void gr_scheduler_run_step(struct gr_scheduler *s)
+int gr_scheduler_run_step(struct gr_scheduler *s)
 {
-    bool begun = begin(s);
-    if (s->n_begun && (!begun || s->n_begun == s->p.n_flight))
-        end(s);
-}
-
-void gr_scheduler_detach(struct gr_scheduler *s, const struct gr_text *t)
-{
-    for (int32_t k = 0; k < s->n_begun; k++) {
-        struct gr_scheduler_step *step = step_at(s, k);
-        for (int32_t i = 0; i < step->n; i++)
-            step->of[i] = step->of[i] == t ? NULL : step->of[i];
-    }
+    bool begun;
+    int rc = begin(s, &begun);
+    return s->n_begun && (!begun || s->n_begun == s->p.n_flight) ? end(s) : rc;
 }
 
 /* ---- memory ---- */
