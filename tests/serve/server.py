@@ -2,6 +2,7 @@
 """The server as its clients see it: server.py GPURUN [TEST..]. It serves the built-in model on a port of its own."""
 
 import concurrent.futures
+import ctypes
 import http.client
 import json
 import os
@@ -306,6 +307,22 @@ def test_framing():
             "a blank before the colon": post + host + b"Content-Length : 15\r\n\r\n" + body,
             "a blank in a name": post + host + b"Content Length: 15\r\n\r\n" + body,
             "a carriage return in a value": post + host + b"A: a\rContent-Length: 15\r\n\r\n" + body,
+            "a line feed alone": post + host + b"A: a\nContent-Length: 15\r\n\r\n" + body,
+            "a line feed behind the first line": post[:-2] + b"\n" + host + b"Content-Length: 15\r\n\r\n" + body,
+            "a line feed behind the last field": post + host + b"Content-Length: 15\n\r\n" + body,
+            "a last line of a line feed": post + host + b"Content-Length: 15\r\n\n" + body,
+            "line feeds alone": (post + host + b"Content-Length: 15\r\n\r\n").replace(b"\r", b"") + body,
+            "a line feed alone, and no body": b"GET /health HTTP/1.0\r\n\n",
+            "a field of two lines": post + host + b"A: a\r\n b\r\nContent-Length: 15\r\n\r\n" + body,
+            "the last field of two lines": post + host + b"Content-Length: 15\r\nA: a\r\n\tb\r\n\r\n" + body,
+            "a folded name": post + host + b"Content-Length\r\n : 15\r\n\r\n" + body,
+            "a line of blanks": post + host + b"Content-Length: 15\r\n \r\n\r\n" + body,
+            "a zero in a value": post + host + b"A: a\0b\r\nContent-Length: 15\r\n\r\n" + body,
+            "a zero behind a value": post + host + b"Content-Length: 15\0\r\n\r\n" + body,
+            "a zero in a name": post + host + b"A\0b: a\r\nContent-Length: 15\r\n\r\n" + body,
+            "a zero in front of a name": post + host + b"Content-Length: 15\r\n\0A: a\r\n\r\n" + body,
+            "a zero in the address": b"GET /health\0/x HTTP/1.1\r\n" + host + b"\r\n",
+            "two blanks in the first line": b"GET  /health HTTP/1.1\r\n" + host + b"\r\n",
             "a long address": b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\n" + host + b"\r\n",
             "a long query": b"GET /health?a=" + b"a" * 3000 + b" HTTP/1.1\r\n" + host + b"\r\n",
             "a long field": b"GET /health HTTP/1.1\r\n" + host + b"A: " + b"a" * 20000 + b"\r\n\r\n",
@@ -314,6 +331,10 @@ def test_framing():
             "no protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20 + b"\r\n\r\n",
             "another protocol": b"GET /health HTTP/7.0\r\n" + host + b"\r\n",
         }
+        library = ctypes.CDLL("libmicrohttpd.so.12")
+        library.MHD_get_version.restype = ctypes.c_char_p
+        if library.MHD_get_version() == b"0.9.77":  # makes blanks of the ends of lines that go on
+            del refused["a field of two lines"], refused["the last field of two lines"]
         for name, data in refused.items():
             found = s.raw(data)
             expect(name, found is not None and b"HTTP/1.1 2" not in found, found)
@@ -324,6 +345,14 @@ def test_framing():
                 if n * len(parameter) < 15000:
                     expect(f"{n} parameters {parameter}", found and found.startswith(good), found)
         expect("it is still there", s.ask("GET", "/health")[0] == 200)
+        for name, fields in (("an empty value", b"A:\r\n"), ("blanks around a value", b"A: \t a \t \r\nB: \r\n"), ("cookies", b"Cookie: a=1; b=\"2\"\r\nCookie: c\r\n"),
+                             ("many fields", b"A: a\r\n" * 90), ("long fields", b"A: " + b"a" * 14000 + b"\r\n")):
+            first = b"POST /tokenize?a=%20&b HTTP/1.1\r\n" + host
+            found = s.raw((first + fields + b"Content-Length: 15\r\n\r\n" + body[:15]) * 2 + first + b"Content-Length: 15\r\nConnection: close\r\n" + fields + b"\r\n" + body[:15])
+            expect(name, found and found.count(b"HTTP/1.1 200") == 3, found)
+        data = b"GET /health?a=b HTTP/1.1\r\n" + host + b"A: a\r\nB:\r\nConnection: close\r\n\r\n"
+        found = s.raw(b"", more=[(0.001, data[i:i + 1]) for i in range(len(data))])
+        expect("byte by byte", found and found.startswith(b"HTTP/1.1 200"), found)
         found = s.raw(b"GET /health HTTP/1.0\r\n\r\n")
         expect("HTTP/1.0", b" 200 " in found[:20], found)
         found = s.raw(b"GET /health HTTP/1.1\r\n" + host + b"\r\nGET /version HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n")

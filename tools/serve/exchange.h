@@ -18,6 +18,8 @@ struct gr_client {
     bool cut;                      /* its socket was shut down, likewise */
     bool refused;                  /* one too many, for all but open routes */
     bool long_address;             /* the request has one that is too long; the loop's */
+    const char *address;           /* where it stands, as it was sent [n_address]; likewise */
+    size_t n_address;
     int fd;
     _Atomic int64_t deadline; /* ns; for the header, the body or the next piece of the answer */
 };

@@ -21,7 +21,16 @@ struct fields {
     int n, n_host, n_length, n_coding;
     bool odd; /* a name or value has characters that none has */
     const char *length, *coding;
+    const char *next; /* place of the next field if the lines before it are whole */
+    bool broken;      /* one of them is not */
 };
+
+/* Returns the place of the next line: libmicrohttpd before 1.0 makes zeros of CR and LF where they
+ * stand, one of a line feed alone. */
+static const char *next_line(const char *text)
+{
+    return text + strlen(text) + 2;
+}
 
 /* Returns whether a name or value (blanks) has what neither may have: other programs may have cut
  * it there. */
@@ -42,6 +51,8 @@ static enum MHD_Result count_field(void *fields, enum MHD_ValueKind kind, const 
     (void)kind;
     f->n++;
     f->odd |= !*name || is_odd(name, false) || (value && is_odd(value, true));
+    f->broken |= name != f->next;
+    f->next = next_line(value ? value : name);
     f->n_host += !strcasecmp(name, "Host");
     if (!strcasecmp(name, "Content-Length"))
         f->n_length++, f->length = value ? value : "";
@@ -73,6 +84,8 @@ static void check_framing(struct gr_exchange *x, const struct fields *f)
         why = "more than one Host";
     else if (f->odd)
         why = "a header field with characters that none may have";
+    else if (f->broken)
+        why = "a line of the header that goes on, has a zero, or does not end with CR LF";
     if (why) {
         refuse(x, 400, why, "bad_request");
         x->close = true;
@@ -219,16 +232,32 @@ static void check_ready(struct gr_exchange *x)
         refuse(x, 503, "too many connections", NULL);
 }
 
-static void check(struct gr_exchange *x, const char *method)
+/* Reads the fields of a request, whose first line is cut into method, address and version, and
+ * finds lines that libmicrohttpd before 1.0 accepts: those that other programs read differently are
+ * where the fields do not follow each other. A zero right before a line feed alone stays unseen. */
+static void read_fields(struct gr_exchange *x, const char *method, const char *version,
+                        size_t n_header, struct fields *f)
+{
+    const struct gr_microhttpd *mhd = x->http->mhd;
+    f->next = next_line(version);
+    f->broken = method + strlen(method) + 1 != x->client->address ||
+                x->client->address + x->client->n_address + 1 != version;
+    (void)mhd->get_connection_values(x->connection, MHD_HEADER_KIND, count_field, f);
+    f->broken |= f->next + 2 != method + n_header;
+    f->broken &= !mhd->strict;
+}
+
+static void check(struct gr_exchange *x, const char *method, const char *version)
 {
     const struct gr_microhttpd *mhd = x->http->mhd;
     struct fields f = {0};
     const union MHD_ConnectionInfo *info =
         mhd->get_connection_info(x->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    (void)mhd->get_connection_values(x->connection, MHD_HEADER_KIND, count_field, &f);
+    size_t n_header = info ? info->header_size : 0;
+    read_fields(x, method, version, n_header, &f);
     const char *coding = gr_exchange_header(x, "Content-Encoding");
     check_framing(x, &f);
-    check_sizes(x, &f, info ? info->header_size : 0);
+    check_sizes(x, &f, n_header);
     find_route(x, method);
     check_origin(x);
     if (!x->route)
@@ -320,9 +349,12 @@ void *gr_on_address(void *http, const char *address, struct MHD_Connection *conn
     size_t n = 1;
     for (const char *p = query; p && *p; p++)
         n += *p == '&';
-    bool refused = strlen(address) > MOST_URI || n > MOST_PARAMETERS;
-    if (client)
+    size_t n_address = strlen(address);
+    bool refused = n_address > MOST_URI || n > MOST_PARAMETERS;
+    if (client) {
         client->long_address = refused;
+        client->address = address, client->n_address = n_address;
+    }
     if (refused && query)
         query[1] = 0;
     return NULL;
@@ -384,13 +416,12 @@ enum MHD_Result gr_on_request(void *http, struct MHD_Connection *connection, con
 {
     struct gr_httpd *h = http;
     struct gr_exchange *x = *exchange;
-    (void)version;
     if (!x) {
         x = new_exchange(h, connection, url);
         if (!x)
             return MHD_NO;
         *exchange = x;
-        check(x, method);
+        check(x, method, version);
         set_body_deadline(x);
         return refused_at_once(x) ? (x->close = true, handle(x)) : MHD_YES;
     }

@@ -1,7 +1,6 @@
 #include "microhttpd.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "tools/cli/say.h"
@@ -20,12 +19,17 @@ static const char *fill(struct gr_microhttpd *t, void *library)
     return missing;
 }
 
-/* Returns whether connections cannot be added beside running loops yet, which 0.9.72 brought. */
-static bool is_old(const char *version)
+/* 0.9.72 brought connections that are added beside running loops, 0.9.74 a size of the header that
+ * is right, 1.0 strict lines. */
+#define OLDEST 9074
+#define STRICT 1000000
+
+/* Returns 9075 for "0.9.75". */
+static int version_number(const char *version)
 {
     int major = 0, minor = 0, patch = 0;
     (void)sscanf(version, "%d.%d.%d", &major, &minor, &patch);
-    return major * 1000000 + minor * 1000 + patch < 9072;
+    return major * 1000000 + minor * 1000 + patch;
 }
 
 const struct gr_microhttpd *gr_microhttpd(void)
@@ -41,9 +45,10 @@ const struct gr_microhttpd *gr_microhttpd(void)
         snprintf(why, sizeof why, "%s", dlerror());
     else if (missing)
         snprintf(why, sizeof why, "it has no %s", missing);
-    else if (is_old(table.get_version()))
-        snprintf(why, sizeof why, "it is version %s, older than 0.9.72", table.get_version());
+    else if (version_number(table.get_version()) < OLDEST)
+        snprintf(why, sizeof why, "it is version %s, older than 0.9.74", table.get_version());
     usable = !*why;
+    table.strict = usable && version_number(table.get_version()) >= STRICT;
     if (usable)
         return &table;
     gr_say_error("serving takes libmicrohttpd (Debian: libmicrohttpd12), which cannot be used: %s; "
