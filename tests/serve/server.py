@@ -222,23 +222,40 @@ def test_template():
             expect(f"calls without a template {choice}", wrong[0] == 400 and "chat template" in wrong[2], wrong)
 
 
+def expect_waits(description, routes, operation):
+    """Routes about a model say how it is named, and POSTs, which wait for it, how that may end."""
+    for route, kind in routes.items():
+        words = operation.get(route, "")
+        same = re.search(r"responses: \*(\w+)", words)
+        words += re.search(rf"responses: &{same[1]} \{{(.*?)\n  /", description, re.DOTALL)[1] if same else ""
+        waits = route[0] == "POST" and (kind == "MODEL" or route[1].startswith("/models/"))
+        wanted = ["parameters: [*named]"] * (kind == "MODEL") + ['"400"', '"404"'] * (kind == "MODEL") + ['"429"', '"500"', '"503"'] * waits
+        missing = [word for word in wanted if word not in words]
+        expect(f"what {route} may answer is described", not missing, missing)
+
+
 def test_description():
     """The description has the routes that there are, with their methods."""
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/serve")
     with open(os.path.join(folder, "openapi.yaml"), encoding="utf-8") as f:
         text = f.read()
     with open(os.path.join(folder, "routes.c"), encoding="utf-8") as f:
-        routes = {(method, path) for method, path in re.findall(r'\{"(GET|POST|DELETE)", "([^"]+)"', f.read())}
-    described, path = {}, None
+        routes = {(method, path): kind for method, path, kind in re.findall(r'\{"(GET|POST|DELETE)", "([^"]+)", \w+, GR_ROUTE_(\w+)\}', f.read())}
+    expect("all of them are read", len(routes) > 35, routes)
+    described, operation, path = {}, {}, None
     for line in text[text.index("\npaths:"):text.index("\ncomponents:")].splitlines():
         found = re.fullmatch(r"  (/\S*):", line)
         path = found[1] if found else path
         found = re.fullmatch(r"    (get|post|delete|put|patch|head|options):", line)
         if found:
             described.setdefault(path, set()).add(found[1].upper())
+            words = operation[found[1].upper(), re.sub(r"\{\w+\}", "*", path)] = []
+        elif path and described.get(path):
+            words.append(line)
+    expect_waits(text, routes, {name: "\n".join(lines) for name, lines in operation.items()})
     listed = {(method, re.sub(r"\{\w+\}", "*", path)) for path, methods in described.items() for method in methods}
-    expect("every route is described", routes <= listed, routes - listed)
-    expect("every route that is described is there", listed <= routes, listed - routes)
+    expect("every route is described", set(routes) <= listed, set(routes) - listed)
+    expect("every route that is described is there", listed <= set(routes), listed - set(routes))
     with tempfile.TemporaryDirectory() as models, Server("--props", "--slots", "--metrics", "--models-dir", models) as s:
         status, headers, body = s.ask("GET", "/openapi.yaml")
         expect("the server has its description", status == 200 and body.decode() == text and headers["Content-Type"] == "application/yaml", headers.items())
