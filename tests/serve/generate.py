@@ -424,6 +424,10 @@ def test_ollama(s):
             for stream in ({}, {"stream": False}, {"stream": True}):
                 got = s.post(path, {"model": "m", **fields, **stream})
                 assert got.pop("created_at") and got == {"model": "m", "done": True, "done_reason": "load", **rest}, (path, fields, got)
+            for time, reason in ((0, "unload"), ("0", "unload"), ("0s", "unload"), (0.0, "unload"), (5, "load"), (-1, "load"), ("10m", "load"), (None, "load")):
+                got = s.post(path, {"model": "m", **fields, "keep_alive": time})
+                assert got.pop("created_at") and got == {"model": "m", "done": True, "done_reason": reason, **rest}, (path, fields, time, got)
+    assert s.post("/api/chat", {**body, "stream": False, "keep_alive": 0})["message"]["content"] == want  # it is still there
 
 
 def test_ollama_errors(s):

@@ -114,6 +114,8 @@ def test_list_and_load(folder, texts):
         damaged(s)
         by_query(s)
         for_ollama(s)
+        by_tag(s, folder, texts)
+        by_keep_alive(s, texts)
         appears_later(s, folder, texts)
         by_hand(s, texts)
     assert s.code == 0, s.code
@@ -148,6 +150,43 @@ def by_query(s):
 def for_ollama(s):
     assert sorted(m["name"] for m in s.get("/api/tags")[1]["models"]) == ["alpha", "beta", "broken", "deep"]
     assert sorted(m["name"] for m in s.get("/api/ps")[1]["models"]) == ["alpha", "beta", "deep"]
+
+
+def by_tag(s, folder, texts):
+    """Ollama's names with a tag; a file whose name has it comes first."""
+    for path in "/v1/completions", "/completion", "/api/generate":
+        answer = s.post(path, {"model": "beta:latest", "prompt": "abc", "max_tokens": 8, "temperature": 0, "stream": False, "raw": True})
+        assert answer["model"] == "beta:latest" and texts["beta"] in (answer.get("response"), answer.get("content"), answer.get("choices", [{}])[0].get("text")), answer
+    assert ask(s, "alpha:8b-q4_0") == texts["alpha"]
+    for model in "gamma:latest", ":latest", ":", "beta:a:b", "bet:a", "beta/x:a":
+        assert s.refused("/v1/completions", {"model": model, "prompt": "abc"})[0] == 404, model
+    (folder / "beta:big.gguf").symlink_to(folder / "deep/file.gguf")
+    wait_until(lambda: "beta:big" in states(s))
+    assert ask(s, "beta:big") == texts["deep"] and ask(s, "beta:small") == texts["beta"]
+    assert s.post("/models/unload", {"model": "beta:big"}) == {"success": True}
+    (folder / "beta:big.gguf").unlink()
+    wait_until(lambda: "beta:big" not in states(s))
+
+
+def by_keep_alive(s, texts):
+    """Ollama's way to unload a model, which is not loaded for that."""
+    for path, empty, rest, kept in (("/api/generate", {}, {"response": ""}, 0), ("/api/chat", {"messages": []}, {"message": {"role": "assistant", "content": ""}}, "0s"),
+                                    ("/api/generate?model=deep", {"prompt": ""}, {"response": ""}, 0)):
+        assert ask(s, "deep") == texts["deep"]
+        for _ in range(2):
+            got = s.post(path, {**({} if "?" in path else {"model": "deep:latest"}), **empty, "keep_alive": kept})
+            assert got.pop("created_at") and got == {"model": "deep" if "?" in path else "deep:latest", "done": True, "done_reason": "unload", **rest}, got
+            assert states(s)["deep"] == "unloaded", states(s)
+    status, answer = s.call("POST", "/api/generate", {"model": "none", "keep_alive": 0})
+    assert status == 404 and isinstance(answer["error"], str), answer
+    assert s.post("/api/generate", {"model": "deep", "keep_alive": "5m"})["done_reason"] == "load" and states(s)["deep"] == "loaded"
+    under_way = Streaming(s, "alpha")
+    unload = Asking(s, "/api/chat", {"model": "alpha", "keep_alive": 0})
+    time.sleep(0.3)
+    assert unload.status is None and states(s)["alpha"] == "loaded"
+    under_way.close()
+    assert unload.wait()[1]["done_reason"] == "unload" and states(s)["alpha"] == "unloaded"
+    assert ask(s, "alpha") == texts["alpha"]
 
 
 def appears_later(s, folder, texts):
@@ -245,6 +284,7 @@ def test_first_model(folder, texts):
         assert states(s) == {"alpha": "loaded", "beta": "unloaded", "broken": "unloaded", "deep": "loaded"}, states(s)
         assert s.post("/v1/completions", {"prompt": "abc", "max_tokens": 8, "temperature": 0})["choices"][0]["text"] == texts["alpha"]
         assert s.refused("/models/unload", {"model": "alpha"})[0] == 400 and ask(s, "alpha") == texts["alpha"]
+        assert s.post("/api/generate", {"model": "alpha", "keep_alive": 0})["done_reason"] == "unload" and states(s)["alpha"] == "loaded"
     assert s.code == 0, s.code
 
 

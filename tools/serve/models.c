@@ -9,6 +9,7 @@
 
 #include "fields.h"
 #include "folder.h"
+#include "text.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/say.h"
 
@@ -45,9 +46,10 @@ struct visit {
     struct gr_exchange *x;
     struct served_model *wanted;
     enum { TO_USE, TO_LOAD, TO_UNLOAD } what;
-    int64_t end;       /* ns */
-    uint64_t n_failed; /* of the model, when it came */
-    atomic_bool gone;  /* the client has */
+    const struct gr_route *ollama; /* the answer of an unload is this route's; NULL: success */
+    int64_t end;                   /* ns */
+    uint64_t n_failed;             /* of the model, when it came */
+    atomic_bool gone;              /* the client has */
     enum outcome outcome;
     char why[512];
     struct visit *next;
@@ -70,13 +72,6 @@ struct gr_models {
     struct served_model *job; /* the loader's: to be loaded or unloaded, as its state says */
     bool stopping, ended;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 struct gr_life *gr_models_life(const struct gr_models *m)
 {
@@ -143,7 +138,7 @@ static void read_folder(struct gr_models *m)
     struct gr_folder_file *file = NULL;
     size_t n = 0;
     int error = gr_folder_read(m->dir, &file, &n);
-    m->next_reading = now_ns() + LIST_NS;
+    m->next_reading = gr_serve_now() + LIST_NS;
     if (error) {
         gr_say_warning("--models-dir: %s: %s", m->dir, strerror(error));
         return;
@@ -165,17 +160,25 @@ static void refresh(struct gr_models *m, bool at_once)
         pthread_mutex_lock(&m->reading);
     else if (pthread_mutex_trylock(&m->reading))
         return;
-    if (at_once || now_ns() >= m->next_reading)
+    if (at_once || gr_serve_now() >= m->next_reading)
         read_folder(m);
     pthread_mutex_unlock(&m->reading);
 }
 
-static struct served_model *find(const struct gr_models *m, const char *name)
+/* Finds the model of a name; tagged: or of the name in front of a tag ("NAME:latest"), as Ollama's
+ * clients write it. */
+static struct served_model *find(const struct gr_models *m, const char *name, bool tagged)
 {
-    struct served_model *e = m->all;
-    while (e && strcmp(e->name, name) != 0)
-        e = e->next;
-    return e;
+    const char *colon = tagged ? strrchr(name, ':') : NULL;
+    size_t n = colon ? (size_t)(colon - name) : strlen(name);
+    struct served_model *untagged = NULL;
+    for (struct served_model *e = m->all; e; e = e->next) {
+        if (!strcmp(e->name, name))
+            return e;
+        if (!strncmp(e->name, name, n) && !e->name[n])
+            untagged = e;
+    }
+    return untagged;
 }
 
 /* Returns the model of requests that name none: that of -m, or the only one that is loaded. */
@@ -280,7 +283,7 @@ static void begin_use(struct gr_models *m, struct visit *v, struct served_model 
 static struct visit *settle(struct gr_models *m)
 {
     struct visit *ready = NULL, **last = &ready, **at = &m->line;
-    int64_t now = now_ns();
+    int64_t now = gr_serve_now();
     bool blocked = m->job != NULL;
     for (struct served_model *e = m->all; e; e = e->next)
         e->makes_way = false;
@@ -317,7 +320,9 @@ static void dismiss(struct visit *v)
             gr_exchange_end(x);
         return;
     case IS_DONE:
-        gr_answer_json(x, 200, json_pack("{s:b}", "success", 1));
+        gr_answer_json(x, 200,
+                       v->ollama ? gr_ollama_unloaded(v->ollama, v->body)
+                                 : json_pack("{s:b}", "success", 1));
         return;
     case HAS_GONE:
         gr_exchange_end(x);
@@ -480,14 +485,14 @@ static bool read_name(struct visit *v, const char **name)
     size_t n = 0;
     *name = asked ? asked : "";
     const char *body = gr_exchange_body(v->x, &n);
-    if (asked || !n || is_list(body, n))
+    if (!n || is_list(body, n))
         return true;
     v->body = gr_read_object(v->x);
     if (!v->body)
         return false;
     struct gr_fields f = {.object = v->body};
     const char *model = gr_field_text(&f, "model");
-    *name = model ? model : "";
+    *name = asked ? asked : model ? model : "";
     return !gr_fields_refuse(&f, v->x);
 }
 
@@ -517,14 +522,14 @@ static struct served_model *find_and_lock(struct gr_models *m, const char *name,
 {
     for (int i = 0; i < 2; i++) {
         pthread_mutex_lock(&m->lock);
-        struct served_model *e = *name ? find(m, name) : find_usual(m);
+        struct served_model *e = *name ? find(m, name, i) : find_usual(m);
         if (e)
             return e;
         pthread_mutex_unlock(&m->lock);
         if (!*name)
             return NULL;
         if (!i)
-            refresh(m, may_wait); /* a new file may be there */
+            refresh(m, may_wait && !strchr(name, ':')); /* a new file may be there */
     }
     return NULL;
 }
@@ -537,7 +542,7 @@ static bool line_up(struct gr_models *m, struct visit *v, struct served_model *e
         return false;
     v->wanted = e;
     v->n_failed = e->n_failed;
-    v->end = now_ns() + (int64_t)m->p.options->models_wait * 1000000000;
+    v->end = gr_serve_now() + (int64_t)m->p.options->models_wait * 1000000000;
     *m->line_end = v;
     m->line_end = &v->next;
     m->n_waiting++, e->n_waiting++;
@@ -584,8 +589,13 @@ static void begin(struct gr_models *m, struct gr_exchange *x, const struct gr_ro
         refuse_unknown(x, name);
         return;
     }
-    bool there = e->state == GR_MODEL_LOADED && (!e->makes_way || !may_wait);
+    bool unloads = !e->stays && gr_ollama_unloads(route, v->body);
+    bool there = !unloads && e->state == GR_MODEL_LOADED && (!e->makes_way || !may_wait);
     bool waits = !there && may_wait;
+    if (unloads) {
+        v->what = TO_UNLOAD, v->ollama = route;
+        (void)json_object_set_new(v->body, "model", json_string(*name ? name : e->name));
+    }
     if (there)
         begin_use(m, v, e);
     if (waits) {

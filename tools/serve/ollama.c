@@ -150,36 +150,54 @@ static void rename_fields(json_t *request)
     (void)json_object_del(request, "n");
 }
 
-/* Answers that the model is loaded: to requests that have nothing to answer. */
-static void answer_loaded(struct gr_exchange *x, const struct gr_server *server,
-                          const json_t *request, bool chat)
+/* Returns whether there is nothing to answer: the prompt or the messages are missing or empty. */
+static bool asks_nothing(const json_t *request, bool chat)
 {
-    const json_t *model = json_object_get(request, "model");
-    json_t *name = json_string_length(model) ? json_string(json_string_value(model))
-                                             : json_string(server->name);
+    const json_t *v = json_object_get(request, chat ? "messages" : "prompt");
+    return !v || json_is_null(v) || (json_is_string(v) && !json_string_length(v)) ||
+           (json_is_array(v) && !json_array_size(v));
+}
+
+/* Returns whether a request has the model stay for no time: 0, "0" or "0s". */
+static bool is_kept_for_none(const json_t *request)
+{
+    const json_t *v = json_object_get(request, "keep_alive");
+    const char *text = json_string_value(v);
+    if (!text)
+        return json_is_number(v) && json_number_value(v) == 0;
+    return strchr(text, '0') && !text[strspn(text, "+-0.hmsun")];
+}
+
+/* Makes the answer to a request that asks nothing: the model was loaded, or unloaded. */
+static json_t *make_nothing(const char *name, const json_t *request, bool chat)
+{
+    const char *model = json_string_value(json_object_get(request, "model"));
     json_t *rest =
         chat ? json_pack("{s:s, s:s}", "role", "assistant", "content", "") : json_string("");
     char stamp[STAMP];
-    gr_answer_json(x, 200,
-                   json_pack("{s:o, s:s, s:o, s:b, s:s}", "model", name, "created_at",
-                             write_now(stamp), chat ? "message" : "response", rest, "done", 1,
-                             "done_reason", "load"));
+    return json_pack("{s:s, s:s, s:o, s:b, s:s}", "model", model && *model ? model : name,
+                     "created_at", write_now(stamp), chat ? "message" : "response", rest, "done", 1,
+                     "done_reason", is_kept_for_none(request) ? "unload" : "load");
 }
 
-/* Returns whether a value is missing, or has no text or element. */
-static bool is_empty(const json_t *v)
+bool gr_ollama_unloads(const struct gr_route *route, const json_t *request)
 {
-    return !v || json_is_null(v) || (json_is_string(v) && !json_string_length(v)) ||
-           (json_is_array(v) && !json_array_size(v));
+    bool chat = route->handler == gr_serve_ollama_chat;
+    return (chat || route->handler == gr_serve_ollama_generate) && asks_nothing(request, chat) &&
+           is_kept_for_none(request);
+}
+
+json_t *gr_ollama_unloaded(const struct gr_route *route, const json_t *request)
+{
+    return make_nothing("", request, route->handler == gr_serve_ollama_chat);
 }
 
 static struct gr_generation *begin(struct gr_exchange *x, struct gr_server *server,
                                    struct gr_fields *f, bool chat)
 {
     json_t *request = gr_read_object(x);
-    const json_t *asked = json_object_get(request, chat ? "messages" : "prompt");
-    if (request && server->scheduler && is_empty(asked)) {
-        answer_loaded(x, server, request, chat);
+    if (request && server->scheduler && asks_nothing(request, chat)) {
+        gr_answer_json(x, 200, make_nothing(server->name, request, chat));
         json_decref(request);
         return NULL;
     }
