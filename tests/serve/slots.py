@@ -2,7 +2,9 @@
 """Slots of gpurun serve, saved and restored: slots.py GPURUN"""
 
 import json
+import os
 import pathlib
+import resource
 import stat
 import sys
 import tempfile
@@ -122,6 +124,22 @@ def of_keys(folder):
         assert status == 400 and "another key" in got["error"]["message"], got
 
 
+def without_memory(folder):
+    """No room for another thread: the answer says so, and not that the server stops."""
+    with Served(PROGRAM, [*REF, "--slot-save-path", str(folder)]) as s:
+        complete(s, PROMPT, id_slot=0)
+        size = int(pathlib.Path(f"/proc/{s.process.pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        if size > 1 << 36:
+            print("without_memory: not with a sanitizer, which reserves more than can be limited")
+            return
+        before = resource.prlimit(s.process.pid, resource.RLIMIT_AS, (size + (1 << 20), resource.RLIM_INFINITY))
+        status, got = act(s, "save", "a.bin")
+        assert status == 503 and got["error"]["message"] == "out of memory", got
+        resource.prlimit(s.process.pid, resource.RLIMIT_AS, before)
+        good(s, "save", "a.bin")
+    assert s.code == 0, (s.code, s.lines[-3:])
+
+
 def many_at_once(folder):
     """Files that are written and read beside texts; at the end too."""
     wrong = []
@@ -149,6 +167,6 @@ def many_at_once(folder):
     assert not [f for f in folder.iterdir() if ".tmp" in f.name]
 
 
-for test in (from_one_to_the_next, refusals, of_keys, many_at_once):
+for test in (from_one_to_the_next, refusals, of_keys, without_memory, many_at_once):
     with tempfile.TemporaryDirectory() as name:
         test(pathlib.Path(name))

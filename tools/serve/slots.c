@@ -234,19 +234,20 @@ static void *run_job(void *user)
     return NULL;
 }
 
-/* Counts a job, and begins it. Returns the HTTP status of a failure. */
+/* Counts a job, and begins it. Returns a status: GR_E_CANCELLED, GR_E_TOO_LARGE (too many), or
+ * GR_E_NOMEM_HOST. */
 static int begin_job(struct gr_slots *s, struct job *j)
 {
     pthread_t thread;
     pthread_mutex_lock(&s->lock);
-    int status = s->ended ? 503 : s->n_job >= MOST_JOBS ? 429 : 0;
-    if (!status && pthread_create(&thread, NULL, run_job, j))
-        status = 503;
-    s->n_job += !status;
+    int rc = s->ended ? GR_E_CANCELLED : s->n_job >= MOST_JOBS ? GR_E_TOO_LARGE : 0;
+    if (!rc && pthread_create(&thread, NULL, run_job, j))
+        rc = GR_E_NOMEM_HOST;
+    s->n_job += !rc;
     pthread_mutex_unlock(&s->lock);
-    if (!status)
+    if (!rc)
         pthread_detach(thread);
-    return status;
+    return rc;
 }
 
 /* ---- requests ---- */
@@ -342,11 +343,12 @@ void gr_serve_slot(struct gr_exchange *x, void *user)
     }
     j->path = path_of(s->slots, call.owner, j->name);
     gr_exchange_keep(x, NULL, NULL);
-    int status = j->path ? begin_job(s->slots, j) : 503;
-    if (!status)
+    int rc = j->path ? begin_job(s->slots, j) : GR_E_NOMEM_HOST;
+    if (!rc)
         return;
-    gr_refuse(x, status, NULL, "%s",
-              status == 429 ? "too many slots are being saved: try again later"
-                            : "the server is shutting down");
+    gr_refuse(x, rc == GR_E_TOO_LARGE ? 429 : 503, NULL, "%s",
+              rc == GR_E_TOO_LARGE   ? "too many slots are being saved: try again later"
+              : rc == GR_E_CANCELLED ? "the server is shutting down"
+                                     : "out of memory");
     free_job(j);
 }
