@@ -2,6 +2,7 @@
 #include "sample/dry.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -10,9 +11,15 @@
 
 #define MAX_PENALTY 1e30
 
+/* Breakers that several texts have, in any thread; freed with the last of them. */
+struct shared_breakers {
+    atomic_int n_ref;
+    struct gr_breakers of; /* sorted by head */
+};
+
 struct gr_dry {
     struct gr_dry_params p;
-    struct gr_breakers breakers; /* sorted by head */
+    struct shared_breakers *breakers;
     int32_t *ring;               /* [window] accepted tokens */
     uint32_t n_ring, at;         /* tokens in the ring; place of the next one */
     int32_t *back;               /* [window] the text backwards, the newest token first */
@@ -43,20 +50,26 @@ static int by_head(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int gr_dry_new(struct gr_dry **out, const struct gr_dry_params *p, struct gr_breakers *breakers)
+static void drop_breakers(struct shared_breakers *b)
+{
+    if (!b || atomic_fetch_sub(&b->n_ref, 1) > 1)
+        return;
+    gr_breakers_fini(&b->of);
+    gr_free(b);
+}
+
+/* Makes one with a reference to breakers, which is taken over also on failure. */
+static int make(struct gr_dry **out, const struct gr_dry_params *p, struct shared_breakers *b)
 {
     struct gr_dry *d = gr_calloc(1, sizeof *d);
     size_t n = (size_t)p->window;
     *out = NULL;
     if (!d) {
-        gr_breakers_fini(breakers);
+        drop_breakers(b);
         return GR_E_NOMEM_HOST;
     }
     d->p = *p;
-    d->breakers = *breakers;
-    *breakers = (struct gr_breakers){0};
-    if (d->breakers.item.n)
-        qsort(d->breakers.item.data, d->breakers.item.n, sizeof(struct gr_breaker), by_head);
+    d->breakers = b;
     d->ring = gr_calloc(n, sizeof *d->ring);
     d->back = gr_calloc(n, sizeof *d->back);
     d->z = gr_calloc(n, sizeof *d->z);
@@ -70,12 +83,34 @@ int gr_dry_new(struct gr_dry **out, const struct gr_dry_params *p, struct gr_bre
     return 0;
 }
 
+int gr_dry_new(struct gr_dry **out, const struct gr_dry_params *p, struct gr_breakers *breakers)
+{
+    struct shared_breakers *b = gr_calloc(1, sizeof *b);
+    *out = NULL;
+    if (!b) {
+        gr_breakers_fini(breakers);
+        return GR_E_NOMEM_HOST;
+    }
+    atomic_init(&b->n_ref, 1);
+    b->of = *breakers;
+    *breakers = (struct gr_breakers){0};
+    if (b->of.item.n)
+        qsort(b->of.item.data, b->of.item.n, sizeof(struct gr_breaker), by_head);
+    return make(out, p, b);
+}
+
+int gr_dry_new_like(struct gr_dry **out, const struct gr_dry *of)
+{
+    atomic_fetch_add(&of->breakers->n_ref, 1);
+    return make(out, &of->p, of->breakers);
+}
+
 void gr_dry_free(struct gr_dry **dry)
 {
     struct gr_dry *d = *dry;
     if (!d)
         return;
-    gr_breakers_fini(&d->breakers);
+    drop_breakers(d->breakers);
     gr_free(d->ring);
     gr_free(d->back);
     gr_free(d->z);
@@ -101,8 +136,8 @@ void gr_dry_accept(struct gr_dry *d, int32_t id)
 static const struct gr_breaker *find_head(const struct gr_dry *d, int32_t head,
                                           const struct gr_breaker **end)
 {
-    const struct gr_breaker *item = d->breakers.item.data;
-    size_t lo = 0, hi = d->breakers.item.n;
+    const struct gr_breaker *item = d->breakers->of.item.data;
+    size_t lo = 0, hi = d->breakers->of.item.n;
     *end = item ? item + hi : NULL;
     while (lo < hi) {
         size_t middle = lo + (hi - lo) / 2;
@@ -120,7 +155,7 @@ static int32_t breaker_at(const struct gr_dry *d, int32_t i)
     const struct gr_breaker *end, *b = find_head(d, d->back[i], &end);
     int32_t longest = 0;
     for (; b < end && b->head == d->back[i]; b++) {
-        const int32_t *tail = (const int32_t *)d->breakers.tail.data + b->tail;
+        const int32_t *tail = (const int32_t *)d->breakers->of.tail.data + b->tail;
         int32_t n = 0;
         while (n < b->n_tail && n < i && tail[n] == d->back[i - 1 - n])
             n++;
@@ -134,7 +169,7 @@ static int32_t breaker_at(const struct gr_dry *d, int32_t i)
 static int32_t behind_breaker(const struct gr_dry *d)
 {
     int32_t n = (int32_t)d->n_ring;
-    for (int32_t i = 0; i < n && d->breakers.item.n; i++) {
+    for (int32_t i = 0; i < n && d->breakers->of.item.n; i++) {
         int32_t length = breaker_at(d, i);
         if (length)
             return i + 1 - length;

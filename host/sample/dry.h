@@ -36,6 +36,8 @@ struct gr_dry_penalty {
 struct gr_dry;
 /* Takes the breakers over, also on failure. */
 int gr_dry_new(struct gr_dry **out, const struct gr_dry_params *p, struct gr_breakers *breakers);
+/* Makes one with the parameters and the breakers of another one, which may be freed first. */
+int gr_dry_new_like(struct gr_dry **out, const struct gr_dry *of);
 void gr_dry_free(struct gr_dry **dry);
 /* Adds a token of the vocabulary to the text. */
 void gr_dry_accept(struct gr_dry *d, int32_t id);

@@ -85,13 +85,16 @@ static int allocate_window(struct gr_sampler *s)
     return s->recent && s->count ? 0 : GR_E_NOMEM_HOST;
 }
 
-static int open_dry(struct gr_sampler *s)
+/* Opens DRY, with the breakers of `of` unless NULL, which has the same parameters. */
+static int open_dry(struct gr_sampler *s, const struct gr_sampler *of)
 {
     const struct gr_sampler_params *p = &s->p;
     struct gr_breakers breakers = {0};
     int rc = 0;
     if (p->dry_multiplier <= 0 || !p->dry_penalty_last_n)
         return 0;
+    if (of)
+        return gr_dry_new_like(&s->dry, of->dry);
     for (int32_t i = 0; p->model && i < p->n_dry_breakers && !rc; i++)
         rc = gr_breakers_add_text(&breakers, p->model->vocab, p->dry_breakers[i]);
     if (rc) {
@@ -108,7 +111,8 @@ static int open_dry(struct gr_sampler *s)
     return gr_dry_new(&s->dry, &dry, &breakers);
 }
 
-static int allocate(struct gr_sampler *s, const struct gr_sampler_params *p)
+static int allocate(struct gr_sampler *s, const struct gr_sampler_params *p,
+                    const struct gr_sampler *of)
 {
     size_t n = (size_t)p->n_vocab, n_bias = (size_t)p->n_logit_bias;
     struct gr_logit_bias *bias = gr_calloc(n_bias, sizeof *bias);
@@ -126,7 +130,7 @@ static int allocate(struct gr_sampler *s, const struct gr_sampler_params *p)
     if (!rc)
         s->p.n_logit_bias = merge_bias(bias, p, at);
     gr_free(at);
-    return rc ? rc : open_dry(s);
+    return rc ? rc : open_dry(s, of);
 }
 
 static bool edits_logits(enum gr_sampler_kind kind)
@@ -160,20 +164,17 @@ static void look_at_chain(struct gr_sampler *s)
         s->p.dry_multiplier = 0;
 }
 
-int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params)
+/* Makes a sampler; of: one with these parameters already, NULL: there is none. */
+static int make(struct gr_sampler **out, const struct gr_sampler_params *params,
+                const struct gr_sampler *of)
 {
-    int rc = gr_sampler_check(params);
-    struct gr_sampler *s = NULL;
-    *out = NULL;
-    if (rc)
-        return rc;
-    s = gr_calloc(1, sizeof *s);
+    struct gr_sampler *s = gr_calloc(1, sizeof *s);
     if (!s)
         return GR_E_NOMEM_HOST;
     s->p = *params;
     s->chain = gr_sampler_chain(&s->p);
     look_at_chain(s);
-    rc = allocate(s, params);
+    int rc = allocate(s, params, of);
     if (rc) {
         gr_sampler_free(&s);
         return rc;
@@ -185,6 +186,21 @@ int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *para
     s->adaptive.id = -1;
     *out = s;
     return 0;
+}
+
+int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params)
+{
+    *out = NULL;
+    int rc = gr_sampler_check(params);
+    return rc ? rc : make(out, params, NULL);
+}
+
+int gr_sampler_new_like(struct gr_sampler **out, const struct gr_sampler *of, uint64_t seed)
+{
+    struct gr_sampler_params p = of->p;
+    p.seed = seed;
+    *out = NULL;
+    return make(out, &p, of);
 }
 
 void gr_sampler_free(struct gr_sampler **sampler)

@@ -77,6 +77,9 @@ GR_API int32_t gr_model_sampling(const struct gr_model *model, struct gr_sampler
  * many. */
 GR_API int gr_sampler_letters(const char *names, char letters[GR_MAX_SAMPLERS]);
 GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
+/* Makes a sampler with the parameters of another one (which may be freed first) and a seed, as new:
+ * of no text, without grammar. Compiles no breakers, which takes tens of milliseconds. */
+GR_API int gr_sampler_new_like(struct gr_sampler **out, const struct gr_sampler *of, uint64_t seed);
 /* Samples an id from logits [n_vocab], left unchanged. GR_E_CHECK: one is NaN, all are -inf, or
  * biases, penalties and grammar leave none that is not. */
 GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);

@@ -363,15 +363,14 @@ void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *
     read_stops(a, f);
     if (!f->wrong)
         read_grammar(a, f);
-    struct gr_sampler *try = NULL; /* finds what does not go together */
-    if (!f->wrong && gr_sampler_new(&try, &a->sampler.p))
+    if (!f->wrong && gr_sampler_new(&a->like, &a->sampler.p))
         gr_field_wrong(f, "", "%s", gr_error_message());
-    gr_sampler_free(&try);
 }
 
 void gr_ask_drop(struct gr_ask *a)
 {
     gr_sampler_drop(&a->sampler);
+    gr_sampler_free(&a->like);
     gr_grammar_free(&a->grammar);
     *a = (struct gr_ask){0};
 }

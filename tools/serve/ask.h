@@ -18,6 +18,7 @@
 
 struct gr_ask {
     struct gr_sampler_choice sampler; /* complete but for the seed of each text */
+    struct gr_sampler *like;          /* with these parameters, until the texts have theirs */
     uint64_t seed;
     int32_t n;                      /* texts of each prompt */
     int64_t predict_ms;             /* t_max_predict_ms; 0: any */

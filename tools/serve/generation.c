@@ -317,8 +317,7 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
 {
     struct gr_generation *g = c->g;
     struct gr_ask *a = &g->ask;
-    struct gr_sampler_params p = a->sampler.p;
-    p.seed = a->seed + (uint64_t)(c->index % a->n);
+    uint64_t seed = a->seed + (uint64_t)(c->index % a->n);
     int32_t n_prompt = (int32_t)g->n_ids[c->prompt], bos = gr_text_bos(g->server->model);
     int32_t keep = a->keep < 0 ? n_prompt : a->keep + (n_prompt && g->prompt[c->prompt][0] == bos);
     *r = (struct gr_request){.prompt = g->prompt[c->prompt],
@@ -343,7 +342,7 @@ static int make_request(struct gr_choice *c, struct gr_request *r)
                              .piece = on_piece,
                              .result = on_result,
                              .user = c};
-    int rc = gr_sampler_new(&r->sampler, &p);
+    int rc = gr_sampler_new_like(&r->sampler, a->like, seed);
     if (!rc && a->grammar)
         rc = gr_grammar_state_new(&r->grammar, a->grammar);
     if (!rc && a->n_stop)
@@ -361,6 +360,7 @@ static struct gr_request *make_requests(struct gr_generation *g, int *rc)
     *rc = r ? 0 : GR_E_NOMEM_HOST;
     while (!*rc && n < g->n_choice && !(*rc = make_request(&g->choice[n], &r[n])))
         n++;
+    gr_sampler_free(&g->ask.like); /* as large as that of a text */
     if (!*rc)
         return r;
     while (n > 0)

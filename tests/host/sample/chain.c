@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "gpurun.h"
 #include "gr/status.h"
+#include "model/model.h"
 #include "sample/breakers.h"
 #include "sample/sampler.h"
 #include "support/tiny.h"
@@ -207,19 +208,23 @@ static bool has(const struct gr_breakers *b, int32_t head, int32_t n_tail, int32
     return false;
 }
 
-Test(chain, breakers_of_a_text)
+enum { N_PIECE = 9 };
+
+/* Bytes, and pieces behind them. */
+static struct gr_vocab *open_vocab(void)
 {
-    static const char *const pieces[] = {"a", "b", "ab", "xa", "aab", "bca", "c", "bc", "cab"};
-    struct gr_str tokens[256 + GR_COUNT(pieces)];
+    static const char *const pieces[N_PIECE] = {"a",   "b", "ab", "xa", "aab",
+                                                "bca", "c", "bc", "cab"};
+    struct gr_str tokens[256 + N_PIECE];
     static char bytes[256][8];
-    static float scores[256 + GR_COUNT(pieces)];
-    static int32_t types[256 + GR_COUNT(pieces)];
+    static float scores[256 + N_PIECE];
+    static int32_t types[256 + N_PIECE];
     struct gr_vocab_source source = gr_vocab_source_new("llama");
     for (int i = 0; i < 256; i++) {
         snprintf(bytes[i], sizeof bytes[i], "<0x%02X>", i);
         tokens[i] = (struct gr_str){bytes[i], 6}, types[i] = GR_TOKEN_BYTE;
     }
-    for (size_t i = 0; i < GR_COUNT(pieces); i++) {
+    for (size_t i = 0; i < N_PIECE; i++) {
         tokens[256 + i] = (struct gr_str){pieces[i], strlen(pieces[i])};
         types[256 + i] = GR_TOKEN_NORMAL, scores[256 + i] = -(float)i;
     }
@@ -228,8 +233,14 @@ Test(chain, breakers_of_a_text)
     source.types = types, source.n_types = GR_COUNT(tokens);
     source.add_space_prefix = 0;
     struct gr_vocab *v;
-    struct gr_breakers b = {0};
     cr_assert_eq(gr_vocab_open_source(&v, &source), 0, "%s", gr_error());
+    return v;
+}
+
+Test(chain, breakers_of_a_text)
+{
+    struct gr_vocab *v = open_vocab();
+    struct gr_breakers b = {0};
     cr_assert_eq(gr_breakers_add_text(&b, v, "ab"), 0, "%s", gr_error());
     cr_expect(has(&b, 256 + 2, 0, 0) && has(&b, 256 + 4, 0, 0) && has(&b, 256 + 8, 0, 0),
               "tokens that contain it");
@@ -238,6 +249,57 @@ Test(chain, breakers_of_a_text)
               "tokens that end with its beginning, and the token of the rest");
     cr_expect_eq(b.item.n, 7);
     gr_breakers_fini(&b);
+    gr_vocab_close(&v);
+}
+
+/* Draws a text; returns it as a number. */
+static uint64_t draw(struct gr_sampler *s, int32_t n_vocab)
+{
+    float logits[256 + N_PIECE];
+    uint64_t sum = 0;
+    int32_t id;
+    for (int i = 0; i < 60; i++) {
+        for (int32_t k = 0; k < n_vocab; k++)
+            logits[k] = k < 256 ? -9 : (float)(k * 7 % 5);
+        cr_assert_eq(gr_sampler_pick(s, logits, &id), 0);
+        cr_assert_eq(gr_sampler_accept(s, id), 0);
+        sum = sum * 31 + (uint64_t)id;
+    }
+    return sum;
+}
+
+/* A sampler that is like another one is the one that the parameters make, whatever became of the
+ * other one. */
+Test(chain, like_another)
+{
+    static const char *const breakers[] = {"ab", "c"};
+    struct gr_vocab *v = open_vocab();
+    struct gr_model model = {.vocab = v};
+    struct gr_logit_bias bias[] = {{257, 1}, {257, 0.5f}, {3, -INFINITY}};
+    uint64_t drawn[5] = {0};
+    for (uint64_t k = 0; k < GR_COUNT(drawn); k++) {
+        struct gr_sampler_params p = plain("edkt");
+        struct gr_sampler *s, *like, *other;
+        p.n_vocab = 256 + N_PIECE, p.model = k == 4 ? NULL : &model;
+        p.dry_multiplier = k == 3 ? 0 : 2, p.dry_allowed_length = 1, p.dry_penalty_last_n = -1;
+        p.dry_breakers = breakers, p.n_dry_breakers = 2;
+        p.penalty_repeat = 1.5f, p.penalty_last_n = 5;
+        p.logit_bias = bias, p.n_logit_bias = 3;
+        p.temp = k == 2 ? 0 : 1;
+        s = open_sampler(&p);
+        (void)draw(s, p.n_vocab);
+        cr_assert_eq(gr_sampler_new_like(&other, s, k), 0);
+        cr_assert_eq(gr_sampler_new_like(&like, other, k), 0);
+        gr_sampler_free(&s);
+        gr_sampler_free(&other);
+        p.seed = k;
+        s = open_sampler(&p);
+        drawn[k] = draw(s, p.n_vocab);
+        cr_expect_eq(draw(like, p.n_vocab), drawn[k], "%d", (int)k);
+        gr_sampler_free(&s);
+        gr_sampler_free(&like);
+    }
+    cr_expect(drawn[0] != drawn[1] && drawn[1] != drawn[3] && drawn[3] != drawn[4]);
     gr_vocab_close(&v);
 }
 
