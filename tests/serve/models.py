@@ -317,6 +317,42 @@ def test_leaving(folder, texts):
         assert s.code in (0, 128 + signal.SIGTERM), s.code
 
 
+def test_cancelled(folder, texts):
+    """A load that no request waits for ends: its clients have left, or the server stops."""
+    slow, said = folder / "slow", "slow is not loaded: no request waits for it any more"
+    slow.mkdir()
+    tiny.write_slow_decoder(slow / "slow.gguf")
+    shutil.copy(folder / "beta.gguf", slow)
+
+    def ask_slow():
+        c = s.connect()
+        c.request("POST", "/v1/completions", json.dumps({"model": "slow", "prompt": "abc"}))
+        wait_until(lambda: states(s)["slow"] == "loading")
+        return c
+
+    with Served(PROGRAM, [*FLAGS, "--warmup", "--models-dir", str(slow)]) as s:
+        clients = [ask_slow(), ask_slow()]
+        clients[0].close()
+        time.sleep(0.5)
+        assert states(s)["slow"] == "loading"  # one still waits
+        clients[1].close()
+        begun = time.monotonic()
+        wait_until(lambda: states(s)["slow"] == "unloaded")
+        print(f"a load ends within {time.monotonic() - begun:.2f} s")
+        assert ask(s, "beta") == texts["beta"]
+        ask_slow().close()
+        last = ask_slow()  # behind the one that ends, or with it
+        time.sleep(0.5)
+        assert states(s)["slow"] == "loading"
+        os.kill(s.process.pid, signal.SIGTERM)
+        begun = time.monotonic()
+        assert last.getresponse().status == 503
+        s.process.wait(LIMIT)
+        print(f"the server ends within {time.monotonic() - begun:.2f} s")
+    assert s.code == 0 and len([line for line in s.lines if said in line]) >= 2 and not [line for line in s.lines if "error" in line], (s.code, s.lines[-9:])
+    shutil.rmtree(slow)
+
+
 def test_refused(folder):
     there = ["--models-dir", str(folder)]
     for words, error in ((["--models-dir", str(folder / "none")], "--models-dir"), (["--models-dir", str(folder / "alpha.gguf")], "--models-dir"),
@@ -335,7 +371,7 @@ with tempfile.TemporaryDirectory() as name:
     make_folder(where)
     expected = texts_of_single_servers(where)
     assert len(set(expected.values())) == 3, expected
-    for test in (test_list_and_load, test_eviction, test_room, test_first_model, test_leaving):
+    for test in (test_list_and_load, test_eviction, test_room, test_first_model, test_leaving, test_cancelled):
         begun = time.monotonic()
         test(where, expected)
         print(f"{test.__name__}: {time.monotonic() - begun:.1f} s")

@@ -84,6 +84,27 @@ def write_decoder(path, seed=7):
     write(path, meta | vocabulary(), list(decoder_tensors()), seed)
 
 
+def write_slow_decoder(path, n_layer=100, n_embd=1024):
+    """A model of zeros in Q4_0, with holes in its file, whose steps take seconds."""
+    names = {"gpt2.context_length": N_CTX, "gpt2.embedding_length": n_embd, "gpt2.block_count": n_layer, "gpt2.feed_forward_length": 4 * n_embd,
+             "gpt2.attention.head_count": 8}
+    meta = {"general.architecture": (STRING, "gpt2"), "gpt2.attention.layer_norm_epsilon": (F32, 1e-5)} | {k: (U32, v) for k, v in names.items()} | vocabulary()
+    of = {N_EMBD: n_embd, 3 * N_EMBD: 3 * n_embd, N_FF: 4 * n_embd}
+    tensors = [(name, shape) for name, shape in decoder_tensors() if not name.startswith("blk.1.")]
+    tensors = [t for t in tensors if not t[0].startswith("blk.")] + [(name.replace("blk.0", f"blk.{i}"), shape)
+               for i in range(n_layer) for name, shape in tensors if name.startswith("blk.")]
+    out, at = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(meta)) + b"".join(field(name, *v) for name, v in meta.items()), 0
+    for name, shape in tensors:
+        shape = tuple(of.get(n, n) for n in shape)
+        matrix = len(shape) > 1 and name != "position_embd.weight"
+        out += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 2 if matrix else 0, at)
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        at += -(-(n // 32 * 18 if matrix else 4 * n) // 32) * 32
+    with open(path, "wb") as f:
+        f.write(out)
+        f.truncate(len(out) + -len(out) % 32 + at)
+
+
 def write_encoder(path, **fields):
     """An encoder of bytes and letters, which has learned N_CTX positions and knows the labels no and yes; fields: more metadata,
     names with __ for points."""

@@ -226,6 +226,29 @@ Test(progress, log_file)
     }
 }
 
+/* Work that is cancelled ends, and so does its bar, shown or not. */
+Test(progress, cancelled)
+{
+    char what[] = "load";
+    atomic_bool cancelled = false;
+    for (int shown = 0; shown < 2; shown++) {
+        BEGIN(true, shown ? "--temp" : "--no-progress", shown ? "0" : "-q");
+        cancelled = false;
+        gr_bar_cancel_by(&cancelled);
+        seconds = 200;
+        cr_expect(gr_bar_bytes(0, 1 << 20, what));
+        seconds += 2;
+        cr_expect(gr_bar_bytes(1 << 19, 1 << 20, what));
+        (void)seen();
+        cancelled = true;
+        cr_expect_not(gr_bar_bytes(1 << 19, 1 << 20, what));
+        cr_expect_str_eq(seen(), shown ? "\r\033[K" : "");
+        gr_bar_cancel_by(NULL);
+        cr_expect(gr_bar_bytes(0, 1 << 20, what));
+        gr_bar_end();
+    }
+}
+
 /* Bytes that the library tells of: each pass is a bar of its own. */
 Test(progress, bytes)
 {

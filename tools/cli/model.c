@@ -105,7 +105,7 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
         rc = read_lists(&lists, o, vocab_only, &p);
     if (!rc) {
         rc = gr_model_open(model, o->model, &p);
-        rc = rc ? gr_say_status(rc) : 0;
+        rc = rc == GR_E_CANCELLED ? gr_status_exit(rc) : rc ? gr_say_status(rc) : 0;
     }
     if (!rc && vocab_only && !o->model)
         gr_say("model: no -m FILE given, so the built-in one");

@@ -37,6 +37,7 @@ static struct {
     struct mark begun, old, newer;
     double drawn, said; /* times of the last update of the bar and of the last line */
     struct gr_session *watched;
+    const atomic_bool *cancelled; /* NULL: never */
 } bar;
 
 void gr_bar_set_clock(double (*clock)(void))
@@ -229,20 +230,30 @@ void gr_bar_extend(double more)
     bar.total += more;
 }
 
+void gr_bar_cancel_by(const atomic_bool *cancelled)
+{
+    bar.cancelled = cancelled;
+}
+
+static bool goes_on(void)
+{
+    return !bar.cancelled || !atomic_load(bar.cancelled);
+}
+
 static bool follow(uint64_t part, uint64_t total, void *user)
 {
     (void)user;
     if (part < total) /* the caller adds a complete batch */
         bar.part = (double)part / 1000;
     show();
-    return true;
+    return goes_on();
 }
 
 void gr_bar_watch(struct gr_session *s)
 {
     if (bar.watched)
         gr_session_progress(bar.watched, NULL, NULL);
-    bar.watched = bar.active ? s : NULL;
+    bar.watched = bar.active || bar.cancelled ? s : NULL;
     if (bar.watched)
         gr_session_progress(s, follow, NULL);
 }
@@ -275,7 +286,7 @@ bool gr_bar_bytes(uint64_t n, uint64_t total, void *what)
         gr_bar_begin(what, (double)total, GR_BAR_BYTES);
     bar.added = (double)n;
     show();
-    if (n == total)
+    if (n == total || !goes_on())
         gr_bar_end();
-    return true;
+    return goes_on();
 }

@@ -3,6 +3,8 @@
 #ifndef GR_TOOLS_PROGRESS_H
 #define GR_TOOLS_PROGRESS_H
 
+#include <stdatomic.h>
+
 #include "gpurun.h"
 
 struct gr_options;
@@ -23,6 +25,9 @@ void gr_bar_skip(double done);
 void gr_bar_watch(struct gr_session *s);
 /* Prints a line, within the bar if there is one, and to the log file. */
 void gr_bar_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Has weights that are read or uploaded (gr_bar_bytes) and batches that are watched end with
+ * GR_E_CANCELLED once *cancelled is set; NULL: no longer. */
+void gr_bar_cancel_by(const atomic_bool *cancelled);
 /* Ends the work, complete or not. */
 void gr_bar_end(void);
 

@@ -16,6 +16,7 @@
 #include "stages.h"
 #include "tools/cli/model.h"
 #include "tools/cli/numbers.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/say.h"
 #include "tools/cli/templates.h"
 #include "tools/cli/together.h"
@@ -276,6 +277,12 @@ static int check_room(const struct serving *v, const struct gr_session_params *p
     return gr_status_exit(GR_E_NOMEM_DEV);
 }
 
+/* Says why a load has failed, unless nobody waits for it any more. */
+static int say_failure(int status)
+{
+    return status == GR_E_CANCELLED ? gr_status_exit(status) : gr_say_status(status);
+}
+
 static int open_session(struct serving *v, struct gr_session_size *size)
 {
     struct gr_server *s = &v->server;
@@ -292,14 +299,14 @@ static int open_session(struct serving *v, struct gr_session_size *size)
     if (!status)
         status = gr_session_open(&v->session, s->model, &p);
     if (status)
-        return gr_say_status(status);
+        return say_failure(status);
     gr_model_info(s->model, &s->info);
     struct run r = {
         .o = v->o, .model = s->model, .session = v->session, .info = s->info, .n_ctx = s->n_ctx};
     status = v->o->warmup ? gr_run_warm_up(&r) : 0;
     if (!status)
         status = check_extend(v);
-    return status ? gr_say_status(status) : 0;
+    return status ? say_failure(status) : 0;
 }
 
 /* Opens the chat template, if there is one. */
@@ -484,12 +491,18 @@ static enum gr_load_end open_named(const struct gr_models_params *p, struct gr_s
         v->own = *p->options;
         v->own.model = file->path, v->own.alias = file->name;
         v->beside = file->beside;
+        gr_bar_cancel_by(file->cancelled);
         rc = open_model(v, &v->own, p->life);
+        gr_bar_cancel_by(NULL);
     }
     if (!rc) {
         *out = &v->server;
         gr_say("loaded %s: %d tokens", file->name, v->server.n_ctx);
         return GR_LOAD_DONE;
+    }
+    if (rc == gr_status_exit(GR_E_CANCELLED) && *file->cancelled) {
+        gr_say("%s is not loaded: no request waits for it any more", file->name);
+        return GR_LOAD_CANCELLED;
     }
     snprintf(why, n_why, "%s", gr_say_last_error());
     return rc == gr_status_exit(GR_E_NOMEM_DEV) ? GR_LOAD_NO_ROOM : GR_LOAD_FAILED;

@@ -70,6 +70,7 @@ struct gr_models {
     int32_t n_waiting;
     uint64_t n_request;
     struct served_model *job; /* the loader's: to be loaded or unloaded, as its state says */
+    atomic_bool cancelled;    /* a job that loads is */
     bool stopping, ended;
 };
 
@@ -201,6 +202,7 @@ static void give_job(struct gr_models *m, struct served_model *e, enum gr_model_
 {
     e->state = state;
     m->job = e;
+    m->cancelled = false;
     pthread_cond_signal(&m->load);
 }
 
@@ -302,6 +304,7 @@ static struct visit *settle(struct gr_models *m)
             begin_use(m, v, v->wanted);
     }
     m->line_end = at;
+    m->cancelled |= m->job && !m->job->n_waiting;
     return ready;
 }
 
@@ -382,7 +385,7 @@ static void load(struct gr_models *m, struct served_model *e)
 {
     struct served_model *oldest;
     struct gr_server *server = NULL;
-    struct gr_model_file file = {e->path, e->name, count_loaded(m, &oldest) > 0};
+    struct gr_model_file file = {e->path, e->name, count_loaded(m, &oldest) > 0, &m->cancelled};
     char why[sizeof e->why] = "";
     pthread_mutex_unlock(&m->lock);
     enum gr_load_end end = m->p.load(&m->p, &server, &file, why, sizeof why);
@@ -390,9 +393,9 @@ static void load(struct gr_models *m, struct served_model *e)
     memcpy(e->why, why, sizeof why);
     e->server = server;
     e->lacks_room = end == GR_LOAD_NO_ROOM && file.beside;
-    e->state = end == GR_LOAD_DONE ? GR_MODEL_LOADED
-               : e->lacks_room     ? GR_MODEL_UNLOADED
-                                   : GR_MODEL_FAILED;
+    e->state = end == GR_LOAD_DONE                         ? GR_MODEL_LOADED
+               : e->lacks_room || end == GR_LOAD_CANCELLED ? GR_MODEL_UNLOADED
+                                                           : GR_MODEL_FAILED;
     e->used = ++m->n_request;
     e->n_failed += e->state == GR_MODEL_FAILED;
 }
@@ -753,8 +756,6 @@ void gr_models_wait(struct gr_models *m)
 {
     pthread_mutex_lock(&m->lock);
     m->ended = m->stopping = true;
-    if (m->job && m->job->state == GR_MODEL_LOADING)
-        gr_say("%s is being loaded, and the server ends behind that", m->job->name);
     pthread_cond_signal(&m->keep);
     pthread_cond_signal(&m->load);
     pthread_mutex_unlock(&m->lock);

@@ -23,12 +23,13 @@ enum gr_model_state {
 };
 
 /* Reason that a load has not succeeded. */
-enum gr_load_end { GR_LOAD_DONE, GR_LOAD_NO_ROOM, GR_LOAD_FAILED };
+enum gr_load_end { GR_LOAD_DONE, GR_LOAD_NO_ROOM, GR_LOAD_FAILED, GR_LOAD_CANCELLED };
 
 /* A model that is to be loaded; it stays valid while it is. */
 struct gr_model_file {
     const char *path, *name;
-    bool beside; /* others of the folder are loaded, which may make way */
+    bool beside;                  /* others of the folder are loaded, which may make way */
+    const atomic_bool *cancelled; /* set when no request waits for it any more: the load may end */
 };
 
 struct gr_models_params {
@@ -52,8 +53,7 @@ int gr_models_new(struct gr_models **out, const struct gr_models_params *params)
 int gr_models_add(struct gr_models *m, struct gr_server *server);
 /* Stops all models, and refuses requests that wait for one. */
 void gr_models_stop(struct gr_models *m, bool now);
-/* Waits until all requests have ended, behind gr_models_stop, and a model is loaded that is being
- * loaded. */
+/* Waits until all requests have ended, behind gr_models_stop, and so has a load. */
 void gr_models_wait(struct gr_models *m);
 /* Unloads all models, behind gr_httpd_close. */
 void gr_models_free(struct gr_models **m);
