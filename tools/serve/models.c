@@ -9,6 +9,7 @@
 
 #include "fields.h"
 #include "folder.h"
+#include "ollama.h"
 #include "text.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/say.h"

@@ -1,30 +1,20 @@
 /* POST /api/chat and /api/generate: answers in Ollama's form, one JSON object on a line. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "gpurun.h"
+#include "ollama.h"
 #include "prompts.h"
 #include "talk.h"
 
 /* ---- answers ---- */
 
-enum { STAMP = 32 }; /* bytes of a time */
-
-static const char *write_now(char stamp[STAMP])
-{
-    struct tm tm;
-    time_t now = time(NULL);
-    strftime(stamp, STAMP, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-    return stamp;
-}
-
 static void write_head(struct gr_writer *w, const struct gr_generation *g)
 {
-    char stamp[STAMP];
+    char stamp[GR_OLLAMA_STAMP];
     gr_writef(w, "{\"model\":");
     gr_write_string(w, g->model, strlen(g->model));
-    gr_writef(w, ",\"created_at\":\"%s\"", write_now(stamp));
+    gr_writef(w, ",\"created_at\":\"%s\"", gr_ollama_now(stamp));
 }
 
 static void write_end(struct gr_writer *w, const struct gr_choice *c)
@@ -150,54 +140,12 @@ static void rename_fields(json_t *request)
     (void)json_object_del(request, "n");
 }
 
-/* Returns whether there is nothing to answer: the prompt or the messages are missing or empty. */
-static bool asks_nothing(const json_t *request, bool chat)
-{
-    const json_t *v = json_object_get(request, chat ? "messages" : "prompt");
-    return !v || json_is_null(v) || (json_is_string(v) && !json_string_length(v)) ||
-           (json_is_array(v) && !json_array_size(v));
-}
-
-/* Returns whether a request has the model stay for no time: 0, "0" or "0s". */
-static bool is_kept_for_none(const json_t *request)
-{
-    const json_t *v = json_object_get(request, "keep_alive");
-    const char *text = json_string_value(v);
-    if (!text)
-        return json_is_number(v) && json_number_value(v) == 0;
-    return strchr(text, '0') && !text[strspn(text, "+-0.hmsun")];
-}
-
-/* Makes the answer to a request that asks nothing: the model was loaded, or unloaded. */
-static json_t *make_nothing(const char *name, const json_t *request, bool chat)
-{
-    const char *model = json_string_value(json_object_get(request, "model"));
-    json_t *rest =
-        chat ? json_pack("{s:s, s:s}", "role", "assistant", "content", "") : json_string("");
-    char stamp[STAMP];
-    return json_pack("{s:s, s:s, s:o, s:b, s:s}", "model", model && *model ? model : name,
-                     "created_at", write_now(stamp), chat ? "message" : "response", rest, "done", 1,
-                     "done_reason", is_kept_for_none(request) ? "unload" : "load");
-}
-
-bool gr_ollama_unloads(const struct gr_route *route, const json_t *request)
-{
-    bool chat = route->handler == gr_serve_ollama_chat;
-    return (chat || route->handler == gr_serve_ollama_generate) && asks_nothing(request, chat) &&
-           is_kept_for_none(request);
-}
-
-json_t *gr_ollama_unloaded(const struct gr_route *route, const json_t *request)
-{
-    return make_nothing("", request, route->handler == gr_serve_ollama_chat);
-}
-
 static struct gr_generation *begin(struct gr_exchange *x, struct gr_server *server,
                                    struct gr_fields *f, bool chat)
 {
     json_t *request = gr_read_object(x);
-    if (request && server->scheduler && asks_nothing(request, chat)) {
-        gr_answer_json(x, 200, make_nothing(server->name, request, chat));
+    if (request && server->scheduler && gr_ollama_asks_nothing(request, chat)) {
+        gr_answer_json(x, 200, gr_ollama_nothing(server->name, request, chat));
         json_decref(request);
         return NULL;
     }

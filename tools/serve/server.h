@@ -103,11 +103,6 @@ gr_handler_fn gr_serve_embeddings, gr_serve_rerank, gr_serve_ollama_embed;     /
 gr_handler_fn gr_serve_ollama_tags, gr_serve_ollama_ps, gr_serve_ollama_show,
     gr_serve_ollama_version; /* ollama_models.c */
 
-/* Returns whether a request of Ollama's asks that its model be unloaded: ollama.c. */
-bool gr_ollama_unloads(const struct gr_route *route, const json_t *request);
-/* Makes the answer to that. */
-json_t *gr_ollama_unloaded(const struct gr_route *route, const json_t *request);
-
 /* Routes, by the options: routes.c. Returns how many, at most GR_MAX_ROUTE. */
 #define GR_MAX_ROUTE 48
 size_t gr_routes(const struct gr_options *o, struct gr_route route[GR_MAX_ROUTE]);
