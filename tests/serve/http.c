@@ -118,7 +118,16 @@ static void refuse(struct gr_exchange *x, int status, const char *message, const
 
 /* ---- the server ---- */
 
+/* Holds the event loop up, as a busy machine does. */
+static void handle_slow(struct gr_exchange *x, void *user)
+{
+    (void)user;
+    wait_ms(300);
+    answer_text(x, "slow");
+}
+
 static const struct gr_route routes[] = {
+    {"GET", "/slow", handle_slow, GR_ROUTE_MODEL},
     {"GET", "/now", handle_now, GR_ROUTE_MODEL},
     {"GET", "/held", handle_held, GR_ROUTE_MODEL},
     {"POST", "/held", handle_held, GR_ROUTE_MODEL},
@@ -129,7 +138,7 @@ static const struct gr_route routes[] = {
 static struct gr_httpd *server;
 static uint16_t port;
 
-static void open_server(int32_t n_thread)
+static void open_server_for(int32_t n_thread, uint32_t max_connections)
 {
     struct gr_httpd_params p = {.host = "127.0.0.1",
                                 .listener = -1,
@@ -137,13 +146,18 @@ static void open_server(int32_t n_thread)
                                 .n_route = sizeof routes / sizeof *routes,
                                 .refuse = refuse,
                                 .max_body = 1 << 16,
-                                .max_connections = 500,
+                                .max_connections = max_connections,
                                 .n_thread = n_thread,
                                 .header_s = 10,
                                 .stall_s = 5};
     cr_assert_eq(gr_httpd_open(&server, &p), 0);
     port = (uint16_t)strtol(strrchr(gr_httpd_url(server), ':') + 1, NULL, 10);
     gr_httpd_set_unready(server, NULL);
+}
+
+static void open_server(int32_t n_thread)
+{
+    open_server_for(n_thread, 500);
 }
 
 /* All exchanges end within that time. */
@@ -277,6 +291,23 @@ Test(http, exchanges_without_an_answer)
     cr_expect_eq(n, 0, "%s", p);
     free(p);
     cr_expect_eq(n_gone, 0);
+    close_server();
+}
+
+/* More connections than there may be come while the loop is held up. */
+Test(http, connections_that_wait_for_the_loop, .timeout = 60)
+{
+    static int fd[300];
+    open_server_for(1, 16);
+    int slow = ask("GET", "/slow", "", 0);
+    wait_ms(50);
+    for (int i = 0; i < 300; i++)
+        fd[i] = ask("GET", "/now", "", 0);
+    expect_answer(slow, "slow");
+    expect_answer(ask("GET", "/now", "", 0), "now");
+    for (int i = 0; i < 300; i++)
+        close(fd[i]);
+    expect_answer(ask("GET", "/now", "", 0), "now");
     close_server();
 }
 

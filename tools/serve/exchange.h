@@ -50,6 +50,7 @@ struct gr_httpd {
     int n_worker;
     struct gr_client clients; /* head of a ring; the next one has been idle longest */
     uint32_t n_client, n_cut; /* n_cut of them are about to close */
+    uint32_t most_clients;    /* from which on none is accepted until one has closed */
 };
 
 struct gr_header {

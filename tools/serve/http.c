@@ -1,4 +1,5 @@
 /* The server: its event loops, and the connections that they have. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,9 @@
 #define MEMORY 36864
 #define KEPT_FILES 96 /* descriptors for all but connections */
 #define SLACK 64      /* connections of a loop that are about to close */
+/* Connections that libmicrohttpd may have. It must never get to its limit: before 1.0 a loop that
+ * refuses one keeps a lock and hangs. */
+#define NO_LIMIT ((unsigned)INT_MAX)
 #define MOST_TLS_FILE ((size_t)1 << 20)
 
 /* ---- connections ---- */
@@ -122,11 +126,10 @@ static int start(struct gr_httpd *h)
     h->daemon = h->mhd->start_daemon(
         flags, 0, NULL, NULL, gr_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
         MHD_OPTION_URI_LOG_CALLBACK, gr_on_address, h, MHD_OPTION_THREAD_POOL_SIZE,
-        (unsigned)h->p.n_thread, MHD_OPTION_CONNECTION_LIMIT,
-        h->p.max_connections + SLACK * (unsigned)h->p.n_thread, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, gr_on_completed, h, MHD_OPTION_ARRAY,
-        h->tls_key ? tls : none, MHD_OPTION_END);
+        (unsigned)h->p.n_thread, MHD_OPTION_CONNECTION_LIMIT, NO_LIMIT,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
+        gr_on_completed, h, MHD_OPTION_ARRAY, h->tls_key ? tls : none, MHD_OPTION_END);
     if (h->daemon)
         return 0;
     gr_say_error("libmicrohttpd does not start on %s%s", h->url,
@@ -162,6 +165,7 @@ static int open_all(struct gr_httpd *h)
     if (rc)
         return rc;
     fit_connections(h);
+    h->most_clients = h->p.max_connections + SLACK * (uint32_t)h->p.n_thread;
     rc = gr_httpd_start_workers(h);
     if (!rc && pthread_create(&h->watch, NULL, gr_httpd_watch, h))
         rc = gr_say_no_memory();

@@ -18,7 +18,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/say.h"
 
-/* Time until descriptors are looked for again where there were none, ns. */
+/* Time until a connection is accepted for which there was no room or descriptor, ns. */
 #define PAUSE 20000000
 
 static int say_socket_error(const struct gr_httpd_params *p, const char *what)
@@ -120,8 +120,20 @@ int gr_httpd_open_listener(struct gr_httpd *h)
 
 /* ---- the thread ---- */
 
+static bool is_full(struct gr_httpd *h)
+{
+    pthread_mutex_lock(&h->lock);
+    bool full = h->n_client >= h->most_clients;
+    pthread_mutex_unlock(&h->lock);
+    return full;
+}
+
 static void accept_one(struct gr_httpd *h)
 {
+    if (is_full(h)) {
+        nanosleep(&(struct timespec){0, PAUSE}, NULL);
+        return;
+    }
     struct sockaddr_storage a;
     socklen_t n = sizeof a;
     int fd = accept4(h->listener, (struct sockaddr *)&a, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
