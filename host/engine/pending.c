@@ -259,14 +259,14 @@ int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch)
  * would take its own. */
 static void advance(struct gr_session *s)
 {
-    struct gr_pending_batch *old = pending_at(s, 0), *free, memory = *old;
+    struct gr_pending_batch *old = pending_at(s, 0), *place, memory = *old;
     s->results.last = (s->results.last + 1) % GR_N_PENDING;
     int32_t i = s->results.n_pending--;
     do
-        free = pending_at(s, i++);
-    while (free->logits && free != old);
-    *old = *free;
-    *free = memory;
+        place = pending_at(s, i++);
+    while (place->logits && place != old);
+    *old = *place;
+    *place = memory;
 }
 
 int gr_decode_end(struct gr_session *s)

@@ -20,14 +20,7 @@ static void random_requests(const struct world *w, int n, int32_t most, uint64_t
 {
     struct gr_rng rng = gr_rng_new(seed);
     for (int i = 0; i < n; i++) {
-        int32_t length = 1 + (int32_t)gr_rng_below(&rng, (uint32_t)most);
-        make_client(w, &client[i], &rng, length);
-        if (i && gr_rng_below(&rng, 2)) {
-            const struct client *other = &client[gr_rng_below(&rng, (uint32_t)i)];
-            int32_t same = (int32_t)(gr_rng_below(&rng, (uint32_t)(other->n_prompt + 1)));
-            same = same < length ? same : length;
-            memcpy(client[i].prompt, other->prompt, (size_t)same * sizeof *other->prompt);
-        }
+        make_client_like(w, client, i, &rng, most);
         submit(w, &client[i]);
         for (int k = (int)gr_rng_below(&rng, 4); k > 0; k--)
             gr_scheduler_step(w->scheduler);

@@ -145,6 +145,19 @@ void make_client(const struct world *w, struct client *c, struct gr_rng *rng, in
         c->prompt[i] = 3 + (int32_t)(gr_rng_below(rng, (uint32_t)(w->n_vocab - 3)));
 }
 
+void make_client_like(const struct world *w, struct client *client, int i, struct gr_rng *rng,
+                      int32_t most)
+{
+    int32_t length = 1 + (int32_t)gr_rng_below(rng, (uint32_t)most);
+    make_client(w, &client[i], rng, length);
+    if (!i || !gr_rng_below(rng, 2))
+        return;
+    const struct client *other = &client[gr_rng_below(rng, (uint32_t)i)];
+    int32_t same = (int32_t)gr_rng_below(rng, (uint32_t)(other->n_prompt + 1));
+    same = same < length ? same : length;
+    memcpy(client[i].prompt, other->prompt, (size_t)same * sizeof *other->prompt);
+}
+
 void check_alone(const struct world *w, const struct client *c, const char *what)
 {
     struct gr_session *s = open_session(w, 512, 1);

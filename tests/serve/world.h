@@ -52,6 +52,9 @@ void close_world(struct world *w);
 struct gr_sampler *open_sampler(const struct world *w, uint64_t seed);
 /* A random prompt of n tokens. */
 void make_client(const struct world *w, struct client *c, struct gr_rng *rng, int32_t n);
+/* Makes client[i] with a prompt of at most `most` tokens, one in two of which begins as another. */
+void make_client_like(const struct world *w, struct client *client, int i, struct gr_rng *rng,
+                      int32_t most);
 struct gr_request request_of(const struct world *w, struct client *c);
 void submit(const struct world *w, struct client *c);
 void run(const struct world *w);

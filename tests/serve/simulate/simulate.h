@@ -13,7 +13,7 @@ struct sim_params {
     enum sim_policy policy;
     enum sim_trace trace;
     int32_t n_group;  /* groups of texts, each with a scheduler or policy, whose steps are in flight
-                       at  once; the cells of all stages are divided among them */
+                       at once; the cells of all stages are divided among them */
     int32_t n_flight; /* steps of a scheduler that are in flight at once */
     double rate;      /* requests a second */
     double heavy; /* part of the requests that owner 0 sends; the others have one each of n_owner */
