@@ -137,6 +137,23 @@ def test_memory_of_connections():
         expect("900 connections leave less than 2 MiB behind", seen[-1] - seen[0] < 2048, seen)
 
 
+def test_memory_of_requests():
+    """So is what many large requests took at once."""
+    if "ASAN_OPTIONS" in os.environ:
+        return
+    body = {"prompt": ["x " * 60] * 100, "max_tokens": 1}
+    with Server("-np", 8, "-c", 256, "--queue", 4096) as s, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        def resident():
+            return int(open(f"/proc/{s.process.pid}/statm").read().split()[1]) * 4
+        expect("a large request", s.ask("POST", "/v1/completions", body)[0] == 200)
+        first = resident()
+        expect("eight at once", {x[0] for x in pool.map(lambda _: s.ask("POST", "/v1/completions", body), range(8))} == {200})
+        most, end = resident(), time.monotonic() + 20
+        while resident() > first + 2048 and time.monotonic() < end:
+            time.sleep(0.1)
+        expect("eight at once leave less than 2 MiB more than one behind", resident() - first < 2048, (first, most, resident()))
+
+
 def test_state():
     with Server("--chat-template", TEMPLATE, "-a", "näme/with slash", "--no-webui") as s:
         for path in "/health", "/v1/health":

@@ -1,5 +1,6 @@
 /* gpurun serve: a model behind HTTP. The server listens first and loads then, so that whoever waits
  * for it can ask how far it is. */
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -31,6 +32,7 @@
 #define AUTO_SLOTS 4
 #define CACHE_LEAST 64 /* tokens of a text that is worth a file */
 #define TICK_MS 20
+#define TRIM_MS 5000
 #define LAST_WORDS_S 0.5 /* for the ends of answers that are cut off */
 
 /* A model. */
@@ -613,7 +615,9 @@ static void say_ready(const struct host *v)
                gr_httpd_url(v->http), v->o->models_max);
 }
 
-/* Answers requests until a signal, or until a device has failed. */
+/* Answers requests until a signal, or until a device has failed. Gives memory that requests have
+ * freed back to the system now and then: the allocator keeps what each of its arenas has ever had.
+ */
 static void answer(struct host *v)
 {
     struct pollfd wake = {.fd = v->life.wake, .events = POLLIN};
@@ -623,7 +627,8 @@ static void answer(struct host *v)
     say_ready(v);
     gr_systemd_notify("READY=1");
     while (!n_signal && !atomic_load(&v->life.failed))
-        (void)poll(&wake, 1, -1);
+        if (!poll(&wake, 1, TRIM_MS))
+            malloc_trim(0);
 }
 
 /* Waits until all exchanges have ended, or that time. */
