@@ -20,7 +20,8 @@
 enum { N_VOCAB = 96, MOST_ROWS = 64, MOST = 8, PLENTY = 64 << 20 };
 
 /* Sums of f32 in another order: each is off by some units of 2^-24 of its terms, and what a layer
- * gets from it by no more than a small multiple. */
+ * gets from it by no more than a small multiple. Where a model makes more of them, two results with
+ * errors of one size differ by twice that, four times the square. */
 #define SAME 1e-11
 
 struct results {
@@ -254,6 +255,17 @@ static void play_whole(struct gr_model *m, const struct gr_session_params *param
     gr_session_close(&s);
 }
 
+/* The error of the whole model's results by their distance from the reference's. */
+static double rounding(struct gr_model *m, const struct gr_session_params *params)
+{
+    static struct results reference;
+    struct gr_session *s = tiny_session_at(m, GR_CPU_REF, params);
+    cr_assert_eq(play(s, &reference), 0, "%s: %s", m->arch->name, gr_error());
+    gr_session_close(&s);
+    cr_assert_eq(reference.n, whole.n);
+    return tiny_nmse(reference.row, whole.row, (size_t)whole.n * N_VOCAB);
+}
+
 /* The largest error of the shards of a way to split; -1: it is not possible. */
 static double compare(struct gr_model *m, const struct gr_session_params *params,
                       const struct split *split)
@@ -286,7 +298,8 @@ static int check_arch(const struct gr_arch *arch, bool fused)
     play_whole(m, &params);
     for (unsigned i = 0; i < GR_COUNT(ways); i++) {
         double nmse = compare(m, &params, &ways[i]);
-        cr_expect_leq(nmse, SAME, "%s, %d x %d: nmse %g", arch->name, ways[i].n_stage,
+        double limit = nmse <= SAME ? SAME : SAME + 4 * rounding(m, &params);
+        cr_expect_leq(nmse, limit, "%s, %d x %d: nmse %g", arch->name, ways[i].n_stage,
                       ways[i].n_shard, nmse);
         worst = nmse > worst ? nmse : worst;
         n_way += nmse >= 0;
