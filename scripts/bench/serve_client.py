@@ -147,6 +147,12 @@ def memory(server):
         return int(f.read().split()[1]) * 4096
 
 
+def most_memory(server):
+    """The most resident bytes that it has had."""
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM"))
+
+
 def probe(host, port, stop, pipe):
     """Asks /health on one connection, 50 times a second; sends the milliseconds of each, None: another status than 200, or none."""
     c = http.client.HTTPConnection(host, port, timeout=10)

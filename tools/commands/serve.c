@@ -33,7 +33,9 @@
 #define CACHE_LEAST 64 /* tokens of a text that is worth a file */
 #define TICK_MS 20
 #define TRIM_MS 5000
-#define LAST_WORDS_S 0.5 /* for the ends of answers that are cut off */
+#define TRIM_BYTES (256 << 10) /* free memory that the allocator keeps at the end of each arena */
+#define MAP_BYTES (1 << 20)    /* larger memory is mapped, and gone when it is freed */
+#define LAST_WORDS_S 0.5       /* for the ends of answers that are cut off */
 
 /* A model. */
 struct serving {
@@ -615,9 +617,16 @@ static void say_ready(const struct host *v)
                gr_httpd_url(v->http), v->o->models_max);
 }
 
-/* Answers requests until a signal, or until a device has failed. Gives memory that requests have
- * freed back to the system now and then: the allocator keeps what each of its arenas has ever had.
- */
+/* Has the allocator give freed memory back to the system: by itself it keeps, in each of its
+ * arenas, as much as requests have ever had at once, or more, as its limits grow. */
+static void limit_free_memory(void)
+{
+    mallopt(M_TRIM_THRESHOLD, TRIM_BYTES);
+    mallopt(M_MMAP_THRESHOLD, MAP_BYTES);
+}
+
+/* Answers requests until a signal, or until a device has failed. Gives back what is free between
+ * memory in use now and then, which no limit does. */
 static void answer(struct host *v)
 {
     struct pollfd wake = {.fd = v->life.wake, .events = POLLIN};
@@ -685,6 +694,7 @@ int gr_tool_serve(const struct gr_options *o)
 #ifndef __SANITIZE_ADDRESS__                  /* which looks for leaks as a debugger does */
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* no prompts in core files */
 #endif
+    limit_free_memory();
     int rc = open_all(&v);
     if (!rc) {
         answer(&v);
