@@ -175,7 +175,7 @@ static void multiply_int8(const struct mm *m, const struct mm_group *g, int64_t 
                           const void *shared, void *local)
 {
     struct int8_shape s = int8_shape(m);
-    if (mm_few(m)) {
+    if (int8_in_place(m)) {
         FN(mm_int8).multiply(m, g, lo, hi, shared, local);
         return;
     }

@@ -122,12 +122,12 @@ static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, in
     int64_t tile = int8_tile(lo, g->n);
     for (int64_t i = 0; i < hi - lo; i++) {
         FN(int8_quantize)(mm_x(m, g, lo + i), s.n_in, s.cols, r.q, r.step, r.sum);
-        if (mm_few(m))
+        if (int8_in_place(m))
             put_few(&s, &r, x + i * s.stride);
         else
             put_many(&s, &r, x, tile, i);
     }
-    if (mm_few(m))
+    if (int8_in_place(m))
         return;
     memset(r.q, 0, (size_t)s.cols);
     memset(r.step, 0, (size_t)(s.cols / 32 + s.cols / 16) * 4);
@@ -140,9 +140,9 @@ static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, in
 static void few(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
                 int64_t lo, int64_t hi, const char *x)
 {
-    float sum[MM_MANY][INT8_ROWS];
-    for (int64_t i = 0; i < g->n; i += MM_MANY - 1) {
-        int64_t n = GR_MIN(MM_MANY - 1, g->n - i);
+    float sum[INT8_FEW][INT8_ROWS];
+    for (int64_t i = 0; i < g->n; i += INT8_FEW) {
+        int64_t n = GR_MIN(INT8_FEW, g->n - i);
         FN(int8_dot)
         (s, gr_ten_row(m->w, g->expert, 0), m->w->row_bytes, lo, hi, x + i * s->stride, n, sum[0],
          INT8_ROWS);
@@ -182,7 +182,7 @@ void FN(int8_multiply)(const struct mm *m, const struct int8_shape *s, const str
                        int64_t lo, int64_t hi, const void *shared, void *local, int8_tile_fn *tile)
 {
     const char *x = (const char *)shared + g->at * s->stride;
-    if (mm_few(m)) {
+    if (int8_in_place(m)) {
         few(m, s, g, lo, hi, x);
         return;
     }

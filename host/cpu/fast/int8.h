@@ -24,6 +24,18 @@ enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 2 };
 #define INT8_SIZES(SIZE) SIZE(2) SIZE(4)
 #endif
 
+/* Entries that are dotted with a row together at most. */
+enum { INT8_FEW = 7 };
+
+/* Products of fewer entries for each group dot them with rows in place; from here on panels are
+ * quicker: sooner with 256 bits, where few entries have no lane order (lanes.h). */
+enum { INT8_MANY = VL == 16 ? 8 : 4 };
+
+static inline bool int8_in_place(const struct mm *m)
+{
+    return m->each < INT8_MANY;
+}
+
 /* Rows of weights per work item. */
 enum { INT8_ROWS = 64, INT8_PANELS = INT8_ROWS / VL };
 
@@ -77,7 +89,7 @@ static inline struct int8_many int8_many(const struct int8_shape *s, void *x, in
 void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float *step,
                        int32_t *sum);
 
-/* sum[t * ld + o - lo] = x[t] . row o for rows [lo, hi) of one matrix and n < MM_MANY entries in
+/* sum[t * ld + o - lo] = x[t] . row o for rows [lo, hi) of one matrix and n <= INT8_FEW entries in
  * the form `few`. */
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
                   int64_t hi, const char *x, int64_t n, float *sum, int64_t ld);

@@ -150,7 +150,7 @@ GR_INLINE void dot_all(uint32_t dtype, const char *w, const struct held *h,
 GR_INLINE void dot_row(uint32_t dtype, const char *row, int64_t n_in, const struct int8_few *x,
                        int n, int parts, vf *sum)
 {
-    vf acc[MM_MANY][PARTS];
+    vf acc[INT8_FEW][PARTS];
     struct held h;
     hold(dtype, &h);
     for (int t = 0; t < n; t++)
@@ -181,7 +181,7 @@ GR_INLINE void dot_rows(uint32_t dtype, const struct int8_shape *s, const char *
                         int64_t row_bytes, int64_t lo, int64_t hi, const struct int8_few *x, int n,
                         float *sum, int64_t ld)
 {
-    vf lanes[MM_MANY][VL];
+    vf lanes[INT8_FEW][VL];
     for (int64_t o = lo; o < hi; o += VL) {
         int64_t n_row = GR_MIN(VL, hi - o);
         for (int64_t r = 0; r < n_row; r++)
@@ -212,7 +212,7 @@ UNIT_TYPES(TYPE)
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
                   int64_t hi, const char *x, int64_t n, float *sum, int64_t ld)
 {
-    struct int8_few few[MM_MANY];
+    struct int8_few few[INT8_FEW];
     for (int64_t t = 0; t < n; t++)
         few[t] = int8_few(s, (void *)(uintptr_t)(x + t * s->stride));
     switch (s->dtype) {

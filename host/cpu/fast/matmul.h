@@ -17,7 +17,8 @@
 
 #include "cpu/fast/fast.h"
 
-/* Products of fewer entries for each group use the first method, of at most 8 with BF16. */
+/* Products with f32 and f16 of fewer entries for each group use the first method. BF16 and int8
+ * have limits of their own. */
 enum { MM_MANY = 8 };
 
 struct mm {
