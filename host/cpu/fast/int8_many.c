@@ -116,10 +116,41 @@ GR_INLINE int32_t four(const int8_t *q)
     return x;
 }
 
+/* Adds `run` dot products of four columns: w [run, VL, 4], q [n, 32]. Without VNNI sums of two
+ * products are added in 16 bits, where all of a run fit. */
+GR_INLINE void add_dots(const uint8_t *w, const int8_t *q, int n, int run, bool sign,
+                        vi dot[INT8_TILE])
+{
+#ifndef GR_LEVEL_avx512
+    if (run > 1) {
+        vi pairs[INT8_TILE];
+        GR_UNROLL
+        for (int c = 0; c < run; c++)
+            GR_UNROLL
+        for (int t = 0; t < n; t++) {
+            vi both = vi_pairs(vi_load(w + c * VL * 4), vi_set(four(q + t * 32 + c * 4)));
+            pairs[t] = c ? vi_add16(pairs[t], both) : both;
+        }
+        GR_UNROLL
+        for (int t = 0; t < n; t++)
+            dot[t] = vi_add_pairs(dot[t], pairs[t]);
+        return;
+    }
+#endif
+    GR_UNROLL
+    for (int c = 0; c < run; c++) {
+        vi lanes = vi_load(w + c * VL * 4);
+        GR_UNROLL
+        for (int t = 0; t < n; t++)
+            dot[t] = vi_dot_any(dot[t], lanes, vi_set(four(q + t * 32 + c * 4)), sign);
+    }
+}
+
 GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, const char *x, int n,
-                       int group, bool min, bool sign, float *sum)
+                       struct unit_kind kind, int run, float *sum)
 {
     struct int8_many e = int8_many(s, (void *)(uintptr_t)x, n);
+    const int group = kind.group;
     vf acc[INT8_TILE];
     GR_UNROLL
     for (int t = 0; t < n; t++)
@@ -131,19 +162,16 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, c
         vi dot[INT8_TILE];
         GR_UNROLL
         for (int t = 0; t < n; t++)
-            dot[t] = min || sign ? vi_set(0) : vi_set(((const int32_t *)e.extra)[g * n + t]);
+            dot[t] =
+                kind.min || kind.sign ? vi_set(0) : vi_set(((const int32_t *)e.extra)[g * n + t]);
         GR_UNROLL
-        for (int c = 0; c < group / 4; c++) {
-            vi lanes = vi_load(w + c * VL * 4);
-            GR_UNROLL
-            for (int t = 0; t < n; t++)
-                dot[t] = vi_dot_any(dot[t], lanes, vi_set(four(q + t * 32 + c * 4)), sign);
-        }
+        for (int c = 0; c < group / 4; c += run)
+            add_dots(w + c * VL * 4, q + c * 4, n, run, kind.sign, dot);
         vf d = vf_load(p->d + g * VL);
         GR_UNROLL
         for (int t = 0; t < n; t++)
             acc[t] = vf_fma(vf_of_int(dot[t]), d * vf_set(step[t]), acc[t]);
-        if (min) {
+        if (kind.min) {
             vf m = vf_load(p->m + g * VL);
             GR_UNROLL
             for (int t = 0; t < n; t++)
@@ -155,19 +183,46 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, c
         vf_store(sum + t * INT8_ROWS, acc[t]);
 }
 
+/* Returns how many sums of two products of a quant and an s8 fit 16 bits, 4 at most, as compilers
+ * run out of registers then; 1 with VNNI, which has no such sums. */
+static int longest_run(struct unit_kind kind)
+{
+    int run = 1;
+    while (VL < 16 && !kind.sign && run < 4 && 2 * run * 2 * 127 * kind.most < 32768)
+        run *= 2;
+    return run;
+}
+
+/* Expands to KIND(sign, group, min, run) for all there are. */
+#ifdef GR_LEVEL_avx512
+#define KINDS(KIND)                                                                                \
+    KIND(false, 32, false, 1)                                                                      \
+    KIND(false, 32, true, 1)                                                                       \
+    KIND(false, 16, false, 1)                                                                      \
+    KIND(false, 16, true, 1)
+#else
+#define KINDS(KIND)                                                                                \
+    KIND(true, 32, false, 1)                                                                       \
+    KIND(false, 32, false, 1)                                                                      \
+    KIND(false, 32, false, 4)                                                                      \
+    KIND(false, 32, true, 4)                                                                       \
+    KIND(false, 16, false, 1)                                                                      \
+    KIND(false, 16, false, 2)                                                                      \
+    KIND(false, 16, false, 4)                                                                      \
+    KIND(false, 16, true, 4)
+#endif
+
 GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_panel *p, const char *x, int n,
                       float *sum)
 {
-    if (s->kind.sign)
-        tile_of(s, p, x, n, 32, false, true, sum);
-    else if (s->kind.group == 32 && !s->kind.min)
-        tile_of(s, p, x, n, 32, false, false, sum);
-    else if (s->kind.group == 32)
-        tile_of(s, p, x, n, 32, true, false, sum);
-    else if (!s->kind.min)
-        tile_of(s, p, x, n, 16, false, false, sum);
-    else
-        tile_of(s, p, x, n, 16, true, false, sum);
+    const int run = longest_run(s->kind);
+#define KIND(sign_, group_, min_, run_)                                                            \
+    if (s->kind.sign == sign_ && s->kind.group == group_ && s->kind.min == min_ && run == run_) {  \
+        const struct unit_kind kind = {.group = group_, .min = min_, .sign = sign_};               \
+        tile_of(s, p, x, n, kind, run_, sum);                                                      \
+    }
+    KINDS(KIND)
+#undef KIND
 }
 
 static void tile_any(const struct int8_shape *s, const struct int8_panel *p, const char *x,

@@ -50,6 +50,7 @@ struct unit {
 /* Properties of a type's units. */
 struct unit_kind {
     int zero;  /* offset of the quants */
+    int most;  /* no quant is larger; not with sign */
     int group; /* columns per d: 16 or 32 */
     bool min;  /* units have m */
     bool sign; /* q is s8 */
@@ -59,45 +60,48 @@ GR_INLINE struct unit_kind unit_kind(uint32_t dtype)
 {
     switch (dtype) {
     case GR_Q4_0:
-        return (struct unit_kind){.zero = 8, .group = 32};
+        return (struct unit_kind){.zero = 8, .most = 15, .group = 32};
     case GR_Q5_0:
     case GR_IQ1_S:
     case GR_IQ3_S:
-        return (struct unit_kind){.zero = 16, .group = 32};
+        return (struct unit_kind){.zero = 16, .most = 31, .group = 32};
     case GR_IQ1_M:
-        return (struct unit_kind){.zero = 16, .group = 16};
+        return (struct unit_kind){.zero = 16, .most = 31, .group = 16};
     case GR_Q8_0: /* without VNNI, products of two u8 >= 128 would saturate: sign and magnitude
                      there */
     case GR_IQ4_NL:
     case GR_IQ4_XS:
 #ifdef GR_LEVEL_avx512
-        return (struct unit_kind){.zero = 128, .group = 32};
+        return (struct unit_kind){.zero = 128, .most = 255, .group = 32};
 #else
         return (struct unit_kind){.group = 32, .sign = true};
 #endif
     case GR_MXFP4:
-        return (struct unit_kind){.zero = 12, .group = 32};
+        return (struct unit_kind){.zero = 12, .most = 24, .group = 32};
     case GR_NVFP4:
-        return (struct unit_kind){.zero = 12, .group = 16};
+        return (struct unit_kind){.zero = 12, .most = 24, .group = 16};
     case GR_IQ2_XXS:
     case GR_IQ3_XXS:
-        return (struct unit_kind){.zero = 64, .group = 32};
+        return (struct unit_kind){.zero = 64, .most = 127, .group = 32};
     case GR_IQ2_XS:
     case GR_IQ2_S:
-        return (struct unit_kind){.zero = 64, .group = 16};
+        return (struct unit_kind){.zero = 64, .most = 127, .group = 16};
     case GR_Q1_0:
     case GR_Q2_0:
     case GR_TQ1_0:
     case GR_TQ2_0:
-        return (struct unit_kind){.zero = 1, .group = 32};
+        return (struct unit_kind){.zero = 1, .most = 3, .group = 32};
     case GR_Q3_K:
-        return (struct unit_kind){.zero = 4, .group = 16};
+        return (struct unit_kind){.zero = 4, .most = 7, .group = 16};
     case GR_Q6_K:
-        return (struct unit_kind){.zero = 32, .group = 16};
+        return (struct unit_kind){.zero = 32, .most = 63, .group = 16};
     case GR_Q2_K:
-        return (struct unit_kind){.group = 16, .min = true};
-    default: /* Q4_1, Q5_1, Q4_K, Q5_K */
-        return (struct unit_kind){.group = 32, .min = true};
+        return (struct unit_kind){.most = 3, .group = 16, .min = true};
+    case GR_Q5_1:
+    case GR_Q5_K:
+        return (struct unit_kind){.most = 31, .group = 32, .min = true};
+    default: /* Q4_1, Q4_K */
+        return (struct unit_kind){.most = 15, .group = 32, .min = true};
     }
 }
 

@@ -281,11 +281,23 @@ GR_INLINE vi vi_sub8(vi a, vi b)
 {
     return _mm256_sub_epi8(a, b);
 }
-/* The sums of two products saturate at 16 bits: u <= 127 is safe (2 * 127 * 127 < 32768). */
+/* Sums of two products, which saturate at 16 bits: u <= 127 is safe (2 * 127 * 127 < 32768). */
+GR_INLINE vi vi_pairs(vi u, vi s)
+{
+    return _mm256_maddubs_epi16(u, s);
+}
+GR_INLINE vi vi_add16(vi a, vi b)
+{
+    return _mm256_add_epi16(a, b);
+}
+/* Each lane + its two sums of 16 bits. */
+GR_INLINE vi vi_add_pairs(vi acc, vi pairs)
+{
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
 GR_INLINE vi vi_dot(vi acc, vi u, vi s)
 {
-    __m256i pairs = _mm256_maddubs_epi16(u, s);
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    return vi_add_pairs(acc, vi_pairs(u, s));
 }
 
 #endif
