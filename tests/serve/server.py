@@ -6,6 +6,7 @@ import ctypes
 import http.client
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -251,8 +252,35 @@ def expect_waits(description, routes, operation):
         expect(f"what {route} may answer is described", not missing, missing)
 
 
+def properties(schemas, name):
+    """Names of the properties of a request, those of the schemas that it has all of among them."""
+    block = re.search(rf"\n    {name}:(.*?)(?=\n    \S|\Z)", schemas, re.DOTALL)[1]
+    found = set(re.findall(r"(\w+):", block[block.index("properties:"):])) if "properties:" in block else set()
+    return found.union(*(properties(schemas, other) for other in re.findall(r'\n        - \{\$ref: "#/components/schemas/(\w+)"\}', block)))
+
+
+def expect_fields(description, routes, operation, sources):
+    """Bodies are described with the fields that the server reads, and no others."""
+    schemas = description[description.index("# ---- fields of requests ----"):description.index("# ---- answers ----")]
+    described = set(re.findall(r"(\w+):", schemas))
+    read = set(re.findall(r'(?:gr_field\w*|json_object_get)\([^;"]*?"(\w+)"', sources))
+    expect("names of fields are read", len(read) > 60, read)
+    expect("every field that is read is described", read <= described, read - described)
+    words = {"additionalProperties", "allOf", "anyOf", "const", "default", "description", "enum", "items", "maxItems", "maxLength", "maximum",
+             "minItems", "minLength", "minimum", "not", "pattern", "prefixItems", "properties", "propertyNames", "ref", "required"}
+    plain = re.sub(r'"[^"\n]*"', "", schemas)
+    names = {name for name in re.findall(r"(\w+):", plain) if name[0].islower()} - words
+    expect("every field that is described is read", not {name for name in names if f'"{name}"' not in sources}, names)
+    for route, kind in routes.items():
+        if route[0] != "POST" or (kind != "MODEL" and not route[1].startswith("/models/")):
+            continue
+        found = re.search(r'requestBody: \{.*schemas/(\w+)"', operation.get(route, ""))
+        name = found and found[1]
+        expect(f"the model in the body of {route} is described", name == "Strengths" or (name and "model" in properties(schemas, name)), name)
+
+
 def test_description():
-    """The description has the routes that there are, with their methods."""
+    """The description has the routes that there are, with their methods and fields."""
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/serve")
     with open(os.path.join(folder, "openapi.yaml"), encoding="utf-8") as f:
         text = f.read()
@@ -269,7 +297,10 @@ def test_description():
             words = operation[found[1].upper(), re.sub(r"\{\w+\}", "*", path)] = []
         elif path and described.get(path):
             words.append(line)
-    expect_waits(text, routes, {name: "\n".join(lines) for name, lines in operation.items()})
+    operation = {name: "\n".join(lines) for name, lines in operation.items()}
+    sources = "".join(file.read_text(encoding="utf-8") for file in pathlib.Path(folder).glob("*.c"))
+    expect_waits(text, routes, operation)
+    expect_fields(text, routes, operation, sources)
     listed = {(method, re.sub(r"\{\w+\}", "*", path)) for path, methods in described.items() for method in methods}
     expect("every route is described", set(routes) <= listed, set(routes) - listed)
     expect("every route that is described is there", listed <= set(routes), listed - set(routes))
