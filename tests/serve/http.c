@@ -110,6 +110,17 @@ static void handle_stream(struct gr_exchange *x, void *user)
     pthread_detach(thread);
 }
 
+/* Answers with so many MiB. */
+static void handle_large(struct gr_exchange *x, void *user)
+{
+    size_t n, most;
+    (void)user;
+    most = strtoul(gr_exchange_body(x, &n), NULL, 10) << 20;
+    char *p = malloc(most);
+    memset(p, 'a', most);
+    gr_exchange_answer(x, 200, "text/plain", p, most);
+}
+
 static void refuse(struct gr_exchange *x, int status, const char *message, const char *code)
 {
     (void)code;
@@ -134,9 +145,12 @@ static const struct gr_route routes[] = {
     {"GET", "/soon", handle_soon, GR_ROUTE_MODEL},
     {"POST", "/soon", handle_soon, GR_ROUTE_MODEL},
     {"POST", "/stream", handle_stream, GR_ROUTE_MODEL},
+    {"POST", "/large", handle_large, GR_ROUTE_MODEL},
 };
 static struct gr_httpd *server;
 static uint16_t port;
+
+#define MOST_UNREAD ((size_t)40 << 20)
 
 static void open_server_for(int32_t n_thread, uint32_t max_connections)
 {
@@ -146,6 +160,7 @@ static void open_server_for(int32_t n_thread, uint32_t max_connections)
                                 .n_route = sizeof routes / sizeof *routes,
                                 .refuse = refuse,
                                 .max_body = 1 << 16,
+                                .max_unread = MOST_UNREAD,
                                 .max_connections = max_connections,
                                 .n_thread = n_thread,
                                 .header_s = 10,
@@ -411,6 +426,81 @@ Test(http, streams_that_stall)
     gr_exchange_end(x);
     expect_idle(2000);
     close(fd);
+    close_server();
+}
+
+/* Returns whether all of an answer comes, which is closed then. */
+static bool comes_whole(int fd, size_t mib)
+{
+    size_t n;
+    char *p = read_all(fd, SIZE_MAX, &n);
+    const char *body = strstr(p, "\r\n\r\n");
+    size_t n_body = body ? n - (size_t)(body + 4 - p) : 0;
+    free(p);
+    return n_body == mib << 20;
+}
+
+/* Bytes of all answers that clients leave unread are bounded: who has read none for longest is cut.
+ * One answer may have more, and who reads gets it whole. */
+Test(http, answers_that_nobody_reads)
+{
+    int fd[12], n_whole = 0;
+    open_server(2);
+    for (int i = 0; i < 12; i++) {
+        fd[i] = ask("POST", "/large", "12", 4096);
+        wait_ms(200);
+    }
+    cr_expect(gr_httpd_busy(server) == 3, "%d", gr_httpd_busy(server));
+    cr_expect(comes_whole(ask("POST", "/large", "10", 0), 10));
+    for (int i = 0; i < 12; i++) {
+        bool whole = comes_whole(fd[i], 12);
+        cr_expect(whole || !n_whole, "%d: a later one was cut", i);
+        n_whole += whole;
+    }
+    cr_expect(n_whole == 2 || n_whole == 3, "%d", n_whole);
+    cr_expect(comes_whole(ask("POST", "/large", "90", 0), 90));
+    expect_answer(ask("GET", "/now", "", 0), "now");
+    close_server();
+}
+
+/* Of streams too, whose owners hear of it. */
+Test(http, streams_that_together_leave_too_much_unread)
+{
+    enum { N = 10 };
+    static char piece[65536];
+    struct gr_exchange *x[N];
+    int fd[N];
+    open_server(2);
+    for (int i = 0; i < N; i++) {
+        fd[i] = ask("POST", "/held", "", 4096);
+        x[i] = take_held();
+        gr_exchange_stream(x[i], "text/event-stream", NULL);
+        for (size_t n = 0; n < 110; n++) {
+            cr_assert(gr_exchange_write(x[i], piece, sizeof piece));
+            wait_ms(n % 16 == 0);
+        }
+        wait_ms(150);
+    }
+    (void)wait_gone(N);
+    for (int i = 0; i < N; i++)
+        cr_expect_eq(gr_exchange_write(x[i], piece, 1), i >= n_gone, "%d of %d", i, n_gone);
+    cr_expect(n_gone > 0 && n_gone < N - 3, "%d", n_gone);
+    for (int i = 0; i < N; i++) {
+        gr_exchange_end(x[i]);
+        close(fd[i]);
+    }
+    close_server();
+}
+
+/* An answer that nobody reads for the time of a stall, however large it is. */
+Test(http, answers_that_stall)
+{
+    open_server(2);
+    int fd = ask("POST", "/large", "32", 4096);
+    wait_ms(500);
+    cr_expect_eq(gr_httpd_busy(server), 1);
+    expect_idle(8000);
+    cr_expect(!comes_whole(fd, 32));
     close_server();
 }
 

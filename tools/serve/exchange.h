@@ -39,6 +39,7 @@ struct gr_httpd {
     pthread_t acceptor;
     bool accepts;          /* the thread does */
     _Atomic size_t n_body; /* bytes of all bodies */
+    _Atomic size_t n_out;  /* bytes of all answers that are not sent yet */
     pthread_t watch;
     bool watches; /* the thread does */
     atomic_bool stopping;
@@ -95,10 +96,10 @@ struct gr_exchange {
     bool streams, answered, ended, completed;
     int status;
     const char *type;
-    char *answer; /* [n_answer] */
-    size_t n_answer;
-    char *out; /* [n_out] of a stream, not sent yet, behind n_sent bytes that were */
+    char *out; /* [n_out] of the answer, not sent yet, behind n_sent bytes that were; of n_space */
     size_t n_sent, n_out, n_space;
+    int64_t read;   /* time of the last read, or from which on there was something to read */
+    int64_t latest; /* by which all of the answer has to be read */
     const char *ping;
     int64_t written; /* time of the last write */
 };
@@ -135,6 +136,8 @@ void gr_exchange_refuse(struct gr_exchange *x, int status, const char *message, 
 enum MHD_Result gr_exchange_proceed(struct gr_exchange *x);
 /* Tells the owner that the client has gone, once, and ends libmicrohttpd's part. With the lock. */
 void gr_exchange_hang_up(struct gr_exchange *x);
+/* Gives up what is not sent yet. With the lock. */
+void gr_exchange_drop_answer(struct gr_exchange *x);
 /* Sends the ping when it is time. With the lock. */
 void gr_exchange_ping(struct gr_exchange *x, int64_t now);
 

@@ -4,7 +4,7 @@
  * A handler is called when a request has come in whole: of a GET or DELETE in a thread of an event
  * loop, where it must return at once; of a POST in one of a few workers, where it must not wait for
  * a model. It answers before it returns, or keeps the exchange and answers later from any thread.
- * Limits: times for headers and bodies, sizes, connections, writes that stall. */
+ * Limits: times for headers and bodies, sizes, connections, writes that stall, what is not read. */
 #ifndef GR_TOOLS_HTTP_H
 #define GR_TOOLS_HTTP_H
 
@@ -103,6 +103,7 @@ struct gr_httpd_params {
     const char *tls_key_file, *tls_cert_file; /* NULL: plain */
     const char *origin; /* pages of this origin may call, "*": of any; NULL: of the server's own */
     size_t max_body;    /* bytes */
+    size_t max_unread;  /* bytes of all answers that clients have not read; one may have more */
     uint32_t max_connections;
     int32_t n_thread; /* event loops; 0: 2 */
     int32_t header_s; /* seconds in which a client has to send a request's header */

@@ -90,8 +90,7 @@ void gr_exchange_unref(struct gr_exchange *x)
     gr_exchange_drop_body(x);
     for (int i = 0; i < x->n_header; i++)
         free(x->header[i].value);
-    free(x->answer);
-    free(x->out);
+    gr_exchange_drop_answer(x);
     free(x->path);
     pthread_mutex_destroy(&x->lock);
     free(x);
@@ -144,11 +143,14 @@ void gr_exchange_add_header(struct gr_exchange *x, const char *name, const char 
 
 void gr_exchange_answer(struct gr_exchange *x, int status, const char *type, char *body, size_t n)
 {
+    char *fitted = n ? realloc(body, n) : NULL;
     pthread_mutex_lock(&x->lock);
     bool kept = x->kept;
     x->answered = x->ended = x->told = true;
     x->status = status, x->type = type;
-    x->answer = body, x->n_answer = n;
+    x->out = fitted ? fitted : body, x->n_out = x->n_space = n;
+    x->read = gr_httpd_now();
+    atomic_fetch_add(&x->http->n_out, n);
     wake(x);
     pthread_mutex_unlock(&x->lock);
     let_go(x);
@@ -177,6 +179,14 @@ void gr_exchange_stream(struct gr_exchange *x, const char *type, const char *pin
     pthread_mutex_unlock(&x->lock);
 }
 
+void gr_exchange_drop_answer(struct gr_exchange *x)
+{
+    atomic_fetch_sub(&x->http->n_out, x->n_space);
+    free(x->out);
+    x->out = NULL;
+    x->n_sent = x->n_out = x->n_space = 0;
+}
+
 /* Makes room for n more bytes of a stream; false: there is no memory. */
 static bool reserve(struct gr_exchange *x, size_t n)
 {
@@ -192,6 +202,7 @@ static bool reserve(struct gr_exchange *x, size_t n)
     char *grown = realloc(x->out, space);
     if (!grown)
         return false;
+    atomic_fetch_add(&x->http->n_out, space - x->n_space);
     x->out = grown, x->n_space = space;
     return true;
 }
@@ -205,8 +216,9 @@ static void add(struct gr_exchange *x, const char *p, size_t n)
         return;
     }
     memcpy(x->out + x->n_sent + x->n_out, p, n);
-    x->n_out += n;
     x->written = gr_httpd_now();
+    x->read = x->n_out ? x->read : x->written;
+    x->n_out += n;
     if (x->suspended)
         set_deadline(x, stall(x));
     wake(x);
@@ -253,8 +265,15 @@ static void suspend(struct gr_exchange *x)
     x->http->mhd->suspend_connection(x->connection);
 }
 
-/* Hands the next bytes of a stream over, or suspends the connection until there are some. */
-static ssize_t read_stream(void *exchange, uint64_t at, char *to, size_t most)
+/* Sets the time by which more has to be read. */
+static void set_read_deadline(struct gr_exchange *x)
+{
+    int64_t pause = stall(x);
+    set_deadline(x, pause < x->latest ? pause : x->latest);
+}
+
+/* Hands the next bytes over, or suspends the connection of a stream until there are some. */
+static ssize_t read_answer(void *exchange, uint64_t at, char *to, size_t most)
 {
     struct gr_exchange *x = exchange;
     ssize_t n = 0;
@@ -267,12 +286,13 @@ static ssize_t read_stream(void *exchange, uint64_t at, char *to, size_t most)
         memcpy(to, x->out + x->n_sent, ready);
         x->n_sent += ready, x->n_out -= ready;
         if (!x->n_out)
-            x->n_sent = 0;
+            gr_exchange_drop_answer(x);
         n = (ssize_t)ready;
-        set_deadline(x, stall(x));
+        x->read = gr_httpd_now();
+        set_read_deadline(x);
     } else if (x->ended) {
         n = MHD_CONTENT_READER_END_OF_STREAM;
-        set_deadline(x, stall(x));
+        set_read_deadline(x);
     } else {
         suspend(x);
     }
@@ -307,17 +327,15 @@ static struct MHD_Response *make_response(struct gr_exchange *x)
     pthread_mutex_lock(&x->lock);
     if (x->hung || !x->answered) {
         r = NULL;
-    } else if (x->streams) {
-        r = mhd->create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x, NULL);
-        set_deadline(x, stall(x));
+    } else if (x->streams || x->n_out) {
+        uint64_t n = x->streams ? MHD_SIZE_UNKNOWN : x->n_out;
+        r = mhd->create_response_from_callback(n, BLOCK, read_answer, x, NULL);
     } else {
         static char nothing[] = "";
-        r = x->answer
-                ? mhd->create_response_from_buffer(x->n_answer, x->answer, MHD_RESPMEM_MUST_FREE)
-                : mhd->create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
-        x->answer = r ? NULL : x->answer;
-        set_deadline(x, stall(x) + (int64_t)x->n_answer * SECOND / SLOWEST);
+        r = mhd->create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
     }
+    x->latest = x->streams ? GR_NEVER : stall(x) + (int64_t)x->n_out * SECOND / SLOWEST;
+    set_read_deadline(x);
     pthread_mutex_unlock(&x->lock);
     return r;
 }

@@ -58,12 +58,47 @@ static int cut_late(struct gr_httpd *h, int64_t now)
     return n;
 }
 
+/* Cuts the client that has read nothing of its answer for longest. Returns false where there are
+ * not two that have something to read: a single one may have a large answer. */
+static bool cut_oldest(struct gr_httpd *h)
+{
+    struct gr_client *oldest = NULL;
+    int64_t since = 0;
+    int n = 0;
+    for (struct gr_client *c = h->clients.next; c != &h->clients; c = c->next) {
+        if (!c->x || c->cut)
+            continue;
+        pthread_mutex_lock(&c->x->lock);
+        if (c->x->n_out && (!n++ || c->x->read < since))
+            oldest = c, since = c->x->read;
+        pthread_mutex_unlock(&c->x->lock);
+    }
+    if (n < 2)
+        return false;
+    pthread_mutex_lock(&oldest->x->lock);
+    oldest->x->hung = true; /* its owner hears of it when what is kept is looked at */
+    gr_exchange_drop_answer(oldest->x);
+    pthread_mutex_unlock(&oldest->x->lock);
+    gr_client_cut(h, oldest);
+    return true;
+}
+
+/* Keeps the bytes of all answers that are not read within their bound; returns how many were cut.
+ */
+static int cut_unread(struct gr_httpd *h)
+{
+    int n = 0;
+    while (atomic_load(&h->n_out) > h->p.max_unread && cut_oldest(h))
+        n++;
+    return n;
+}
+
 /* Looks at all connections; what is kept stays in *k, its hang-ups marked. */
 static void look(struct gr_httpd *h, struct kept *k, int64_t now)
 {
     k->n = 0;
     pthread_mutex_lock(&h->lock);
-    int n_late = cut_late(h, now);
+    int n_late = cut_late(h, now), n_unread = cut_unread(h);
     reserve(k, h->n_client);
     for (struct gr_client *c = h->clients.next; c != &h->clients && k->n < k->room; c = c->next) {
         if (!c->x || !atomic_load(&c->x->kept))
@@ -80,6 +115,9 @@ static void look(struct gr_httpd *h, struct kept *k, int64_t now)
     if (n_late)
         gr_say_debug("http: %d connection%s cut that stalled in the middle of a request", n_late,
                      n_late == 1 ? "" : "s");
+    if (n_unread)
+        gr_say_debug("http: %d connection%s cut: answers together have too much unread", n_unread,
+                     n_unread == 1 ? "" : "s");
 }
 
 void *gr_httpd_watch(void *http)
