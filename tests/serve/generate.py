@@ -533,6 +533,24 @@ def deadlines():
             assert (got["tokens_predicted"] < most) if most else got["tokens_predicted"] == 40, (bias, got)
 
 
+def large_answers():
+    """A whole answer has a bound, with the probabilities of prompts too; a stream has none, and others go on."""
+    with Served(PROGRAM, [*REF, "-np", "4", "-c", "256", "--max-answer", "65536"]) as s:
+        small = {"prompt": PROMPT, "max_tokens": 20, "temperature": 0, "ignore_eos": True, "logprobs": 20}
+        large = {**small, "n": 8, "max_tokens": 100}
+        want = s.post("/v1/completions", small)["choices"][0]
+        assert s.post("/v1/completions", {**large, "logprobs": 0})["usage"]["completion_tokens"] == 800
+        echo = {**large, "prompt": [" ".join([PROMPT] * 40)] * 4, "n": 1, "max_tokens": 0, "echo": True}
+        for body in large, echo:
+            status, error = s.refused("/v1/completions", body)
+            assert status == 400 and "--max-answer" in error["message"], (status, error)
+            assert s.post("/v1/completions", small)["choices"][0] == want
+        status, error = s.refused("/completion", {**large, "n_probs": 20})
+        assert status == 400 and "--max-answer" in error["message"], (status, error)
+        events = s.stream("/v1/completions", {**large, "stream": True})
+        assert events[-1] is None and sum(len(c["logprobs"]["tokens"]) for e in events[:-1] for c in e["choices"] if c["logprobs"]) == 800
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -549,6 +567,7 @@ def main():
     ways()
     overload()
     deadlines()
+    large_answers()
     context_shift()
 
 

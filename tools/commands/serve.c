@@ -30,8 +30,7 @@
 #include "tools/serve/systemd.h"
 
 #define AUTO_SLOTS 4
-#define CACHE_LEAST 64                  /* tokens of a text that is worth a file */
-#define MOST_UNREAD ((size_t)256 << 20) /* bytes of all answers */
+#define CACHE_LEAST 64 /* tokens of a text that is worth a file */
 #define TICK_MS 20
 #define TRIM_MS 5000
 #define TRIM_BYTES (256 << 10) /* free memory that the allocator keeps at the end of each arena */
@@ -531,7 +530,7 @@ static int open_http(struct host *v)
                                 .tls_cert_file = o->ssl_cert_file,
                                 .origin = o->cors_origin,
                                 .max_body = (size_t)o->max_body,
-                                .max_unread = MOST_UNREAD,
+                                .max_unread = (size_t)o->max_answer,
                                 .max_connections = (uint32_t)o->max_connections,
                                 .n_thread = o->threads_http,
                                 .header_s = o->header_timeout,

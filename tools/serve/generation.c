@@ -159,16 +159,36 @@ static bool goes_on(const struct gr_generation *g)
     return !g->gone && !g->status;
 }
 
+/* Counts what a text has that was not sent, and ends the request when it is too much. */
+static void count_bytes(struct gr_choice *c)
+{
+    struct gr_generation *g = c->g;
+    size_t n = c->text.n + c->reasoning.n + c->calls.n;
+    long long most = g->server->options->max_answer;
+    char why[256];
+    for (int i = 0; i < GR_N_LISTS; i++)
+        n += c->list[i].n;
+    g->n_byte += n - c->n_byte;
+    c->n_byte = n;
+    if (g->n_byte <= (size_t)most)
+        return;
+    snprintf(why, sizeof why,
+             "the answer has more than %lld bytes (--max-answer): ask for fewer texts, tokens or "
+             "probabilities, or for a stream",
+             most);
+    set_failed(g, GR_E_INVALID, why);
+}
+
 static void emit(struct gr_choice *c)
 {
     struct gr_generation *g = c->g;
     if (c->text.failed || c->reasoning.failed || c->calls.failed)
         set_failed(g, GR_E_NOMEM_HOST, NULL);
-    if (!g->ask.stream || g->status)
-        return;
-    if (g->form->emit)
+    if (g->ask.stream && !g->status && g->form->emit)
         g->form->emit(c);
-    send_out(g);
+    count_bytes(c);
+    if (g->ask.stream && !g->status)
+        send_out(g);
 }
 
 static void on_piece(const struct gr_piece *piece, void *user)
@@ -186,8 +206,10 @@ static void on_prompt_piece(const struct gr_piece *piece, void *user)
 {
     struct gr_choice *c = user;
     pthread_mutex_lock(&c->g->lock);
-    if (goes_on(c->g))
+    if (goes_on(c->g)) {
         c->g->form->prompt(c, piece);
+        count_bytes(c);
+    }
     pthread_mutex_unlock(&c->g->lock);
 }
 

@@ -28,6 +28,7 @@ struct gr_choice {
     int64_t n_chars; /* of the text, up to the next token listed */
     size_t n_sent;   /* bytes of the text, in forms that keep what was sent */
     void *own;       /* the form's */
+    size_t n_byte;   /* of these writers, when they were counted */
     bool ended;
     struct gr_result result; /* without its message */
 };
@@ -74,6 +75,7 @@ struct gr_generation {
     pthread_mutex_t lock;
     /* Under the lock: */
     int32_t n_left; /* texts that have not ended */
+    size_t n_byte;  /* of what their writers have */
     int status;     /* of the first failure; 0: none */
     char message[512];
 };
