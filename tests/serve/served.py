@@ -35,6 +35,7 @@ class Served:
             pass
         if not found.is_set():
             self.process.kill()
+            self.reader.join(LIMIT)
             raise SystemExit("the server does not come up:\n" + "".join(self.lines))
         while self.get("/health")[0] != 200 and time.monotonic() < end:
             time.sleep(0.02)
