@@ -238,7 +238,7 @@ def test_refusals(s):
                              "stop": [7, [""], ["x"] * 17, "y" * 257], "top_p": [-0.1, 1.1], "seed": ["x", 0.5],
                              "logit_bias": [3, {"x": 1}, {"999999999": 1}], "json_schema": [{"type": "nothing"}], "grammar": ["root ::= x", 7],
                              "response_format": ["json", {"type": "xml"}], "stream_options": [1], "repeat_last_n": [1 << 30],
-                             "dry_sequence_breakers": ["x", [1]], "samplers": [["no"], 7]}.items():
+                             "dry_sequence_breakers": ["x", [1]], "samplers": [["no"], 7], "model": [7, "m" * 1025]}.items():
             for value in values:
                 status, error = s.refused(path, {**good, name: value})
                 assert status == 400 and error["param"].startswith(name) and error["type"] == "invalid_request_error", (path, name, value, error)

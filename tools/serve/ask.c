@@ -375,6 +375,14 @@ void gr_ask_drop(struct gr_ask *a)
     *a = (struct gr_ask){0};
 }
 
+const char *gr_ask_model(struct gr_fields *f, const struct gr_server *s)
+{
+    const char *name = gr_field_text(f, "model");
+    if (name && strlen(name) > GR_ASK_NAME_BYTES)
+        gr_field_wrong(f, "model", "model: a name has at most %d bytes", GR_ASK_NAME_BYTES);
+    return name && *name ? name : s->name;
+}
+
 int32_t *gr_ask_tokens(const json_t *list, int32_t n_vocab, size_t *n)
 {
     size_t most = json_array_size(list);

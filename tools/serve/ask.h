@@ -14,6 +14,7 @@
 #define GR_ASK_STOPS 16   /* stop strings of a request, of so many bytes at most */
 #define GR_ASK_STOP_BYTES 256
 #define GR_ASK_BIASES 1024
+#define GR_ASK_NAME_BYTES 1024  /* of the name of a model */
 #define GR_ASK_WINDOW (1 << 24) /* tokens of a window of Self-Extend */
 
 struct gr_ask {
@@ -40,6 +41,8 @@ struct gr_ask {
 void gr_ask_read(struct gr_ask *a, struct gr_fields *f, const struct gr_server *s);
 void gr_ask_drop(struct gr_ask *a);
 
+/* Reads the name of the model in answers: each event of a stream has it. */
+const char *gr_ask_model(struct gr_fields *f, const struct gr_server *s);
 /* Reads a list of tokens into ids [n_ids], to be freed; NULL: one is none, or no memory. */
 int32_t *gr_ask_tokens(const json_t *list, int32_t n_vocab, size_t *n);
 

@@ -269,8 +269,7 @@ static struct request *begin(struct gr_exchange *x, struct gr_server *server,
     r->embedding.vector = take_vector, r->embedding.end = on_end;
     r->form = form, r->server = server, r->x = x, r->body = body;
     f->object = body;
-    const char *model = gr_field_text(f, "model");
-    r->model = model && *model ? model : server->name;
+    r->model = gr_ask_model(f, server);
     r->n_col = form->scores ? 1 : gr_embedder_vectors(server->embedder)->n_embd;
     return r;
 }

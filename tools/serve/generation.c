@@ -68,8 +68,7 @@ struct gr_generation *gr_generation_new(struct gr_exchange *x, struct gr_server 
     g->form = form, g->server = server, g->x = x, g->request = request;
     make_id(g);
     gr_ask_read(&g->ask, f, server);
-    const char *model = gr_field_text(f, "model");
-    g->model = model && *model ? model : server->name;
+    g->model = gr_ask_model(f, server);
     return g;
 }
 
