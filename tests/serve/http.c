@@ -151,6 +151,7 @@ static struct gr_httpd *server;
 static uint16_t port;
 
 #define MOST_UNREAD ((size_t)40 << 20)
+#define MOST_BODY ((size_t)1 << 18)
 
 static void open_server_for(int32_t n_thread, uint32_t max_connections)
 {
@@ -159,7 +160,8 @@ static void open_server_for(int32_t n_thread, uint32_t max_connections)
                                 .route = routes,
                                 .n_route = sizeof routes / sizeof *routes,
                                 .refuse = refuse,
-                                .max_body = 1 << 16,
+                                .max_body = MOST_BODY,
+                                .max_bodies = 4 * MOST_BODY,
                                 .max_unread = MOST_UNREAD,
                                 .max_connections = max_connections,
                                 .n_thread = n_thread,
@@ -196,7 +198,7 @@ static void close_server(void)
 static int ask(const char *method, const char *path, const char *body, int receive_buffer)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
-    char text[512];
+    char text[256];
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (receive_buffer)
@@ -204,9 +206,10 @@ static int ask(const char *method, const char *path, const char *body, int recei
     cr_assert_eq(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     int n = snprintf(text, sizeof text,
                      "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                     "Content-Length: %zu\r\n\r\n%s",
-                     method, path, strlen(body), body);
+                     "Content-Length: %zu\r\n\r\n",
+                     method, path, strlen(body));
     cr_assert_eq(send(fd, text, (size_t)n, MSG_NOSIGNAL), n);
+    cr_assert_eq(send(fd, body, strlen(body), MSG_NOSIGNAL), (ssize_t)strlen(body));
     return fd;
 }
 
@@ -293,6 +296,36 @@ Test(http, clients_that_do_not_wait)
     }
     expect_idle(1000);
     cr_expect_eq(n_gone, 20);
+    close_server();
+}
+
+/* The bodies of all requests that go on are bounded, as what was made of them is kept; small ones
+ * do not count. */
+Test(http, bodies_of_requests_that_wait)
+{
+    enum { N = 4 };
+    static char body[MOST_BODY];
+    struct gr_exchange *x[N];
+    int fd[N];
+    open_server(2);
+    memset(body, 'a', sizeof body - 1);
+    for (int round = 0; round < 3; round++) {
+        size_t n;
+        for (int i = 0; i < N; i++) {
+            fd[i] = ask("POST", "/held", body, 0);
+            x[i] = take_held();
+            gr_exchange_drop_body(x[i]); /* as its handler does */
+        }
+        char *p = read_all(ask("POST", "/soon", body, 0), SIZE_MAX, &n);
+        cr_expect(!strncmp(p, "HTTP/1.1 503", 12), "%s", p);
+        free(p);
+        expect_answer(ask("POST", "/soon", "small", 0), "soon");
+        for (int i = 0; i < N; i++) {
+            answer_text(x[i], "late");
+            expect_answer(fd[i], "late");
+        }
+    }
+    expect_answer(ask("POST", "/soon", body, 0), "soon");
     close_server();
 }
 

@@ -31,6 +31,7 @@
 
 #define AUTO_SLOTS 4
 #define CACHE_LEAST 64 /* tokens of a text that is worth a file */
+#define MOST_BODIES ((size_t)256 << 20)
 #define TICK_MS 20
 #define TRIM_MS 5000
 #define TRIM_BYTES (256 << 10) /* free memory that the allocator keeps at the end of each arena */
@@ -530,6 +531,7 @@ static int open_http(struct host *v)
                                 .tls_cert_file = o->ssl_cert_file,
                                 .origin = o->cors_origin,
                                 .max_body = (size_t)o->max_body,
+                                .max_bodies = MOST_BODIES,
                                 .max_unread = (size_t)o->max_answer,
                                 .max_connections = (uint32_t)o->max_connections,
                                 .n_thread = o->threads_http,

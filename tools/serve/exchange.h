@@ -38,7 +38,7 @@ struct gr_httpd {
     int wake_acceptor; /* an eventfd, that ends the thread; -1: closed */
     pthread_t acceptor;
     bool accepts;          /* the thread does */
-    _Atomic size_t n_body; /* bytes of all bodies */
+    _Atomic size_t n_body; /* bytes of all bodies, until there is an answer */
     _Atomic size_t n_out;  /* bytes of all answers that are not sent yet */
     pthread_t watch;
     bool watches; /* the thread does */
@@ -79,7 +79,8 @@ struct gr_exchange {
     void *held; /* release: NULL: nothing is */
     void (*release)(void *held);
     char *body; /* [n_body], zero-terminated */
-    size_t n_body, n_room, n_received;
+    size_t n_body, n_received;
+    size_t n_room; /* of the body, or of what was made of it: counted in gr_httpd */
     int64_t began; /* of the body */
     struct gr_header header[GR_MAX_HEADER];
     int n_header;
@@ -129,6 +130,8 @@ void gr_on_completed(void *http, struct MHD_Connection *connection, void **excha
 /* ---- http_exchange.c ---- */
 
 void gr_exchange_unref(struct gr_exchange *x);
+/* The body, which was dropped, no longer counts. */
+void gr_exchange_uncount_body(struct gr_exchange *x);
 /* Refuses with the route's form of errors. */
 void gr_exchange_refuse(struct gr_exchange *x, int status, const char *message, const char *code);
 /* Runs what there is to do in the loop's thread when the handler has returned or the exchange was

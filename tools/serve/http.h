@@ -27,7 +27,8 @@ const char *gr_exchange_header(const struct gr_exchange *x, const char *name);
 const char *gr_exchange_query(const struct gr_exchange *x, const char *name);
 /* The body [*n]; zero-terminated. */
 const char *gr_exchange_body(const struct gr_exchange *x, size_t *n);
-/* Frees the body, which a handler no longer needs once it has read it. */
+/* Frees the body, which a handler no longer needs once it has read it. It counts until there is an
+ * answer, for what the handler has made of it. */
 void gr_exchange_drop_body(struct gr_exchange *x);
 /* Who asks: a number for each key, 0 without keys. */
 uint64_t gr_exchange_owner(const struct gr_exchange *x);
@@ -103,6 +104,7 @@ struct gr_httpd_params {
     const char *tls_key_file, *tls_cert_file; /* NULL: plain */
     const char *origin; /* pages of this origin may call, "*": of any; NULL: of the server's own */
     size_t max_body;    /* bytes */
+    size_t max_bodies;  /* bytes of all bodies, until their requests have an answer */
     size_t max_unread;  /* bytes of all answers that clients have not read; one may have more */
     uint32_t max_connections;
     int32_t n_thread; /* event loops; 0: 2 */

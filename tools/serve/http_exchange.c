@@ -49,10 +49,9 @@ const char *gr_exchange_body(const struct gr_exchange *x, size_t *n)
 
 void gr_exchange_drop_body(struct gr_exchange *x)
 {
-    atomic_fetch_sub(&x->http->n_body, x->n_room);
     free(x->body);
     x->body = NULL;
-    x->n_body = x->n_room = 0;
+    x->n_body = 0;
 }
 
 uint64_t gr_exchange_owner(const struct gr_exchange *x)
@@ -72,9 +71,16 @@ void *gr_exchange_held(const struct gr_exchange *x)
 
 /* ---- life ---- */
 
+void gr_exchange_uncount_body(struct gr_exchange *x)
+{
+    atomic_fetch_sub(&x->http->n_body, x->n_room);
+    x->n_room = 0;
+}
+
 /* Gives back what is held, once. */
 static void let_go(struct gr_exchange *x)
 {
+    gr_exchange_uncount_body(x);
     void (*release)(void *held) = x->release;
     x->release = NULL;
     if (release)

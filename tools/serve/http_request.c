@@ -11,7 +11,6 @@
 #define MOST_PARAMETERS 100
 #define MOST_HEADERS 16384 /* bytes, the request line counted */
 #define MOST_FIELDS 100
-#define MOST_BODIES ((size_t)256 << 20) /* bytes of all bodies that are held at once */
 #define MOST_ALLOWED 64
 
 /* ---- the head ---- */
@@ -290,7 +289,7 @@ static bool reserve(struct gr_exchange *x, size_t n)
         room *= 2;
     size_t all = atomic_fetch_add(&h->n_body, room - x->n_room) + room - x->n_room;
     /* small bodies always do: the number of connections is their limit */
-    bool fits_in = room <= 65536 || all <= MOST_BODIES || all <= 2 * h->p.max_body;
+    bool fits_in = room <= 65536 || all <= h->p.max_bodies || all <= 2 * h->p.max_body;
     char *grown = fits_in ? realloc(x->body, room) : NULL;
     if (!grown) {
         atomic_fetch_sub(&h->n_body, room - x->n_room);
@@ -322,6 +321,7 @@ static enum MHD_Result take(struct gr_exchange *x, const char *data, size_t *n)
         return MHD_NO;
     if (x->refused) {
         gr_exchange_drop_body(x);
+        gr_exchange_uncount_body(x);
     } else {
         memcpy(x->body + x->n_body, data, *n);
         x->n_body += *n;
