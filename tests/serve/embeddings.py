@@ -260,6 +260,20 @@ def test_gone():
     assert s.code == 0
 
 
+def test_many_vectors():
+    """The vectors of all requests have a bound; one request may have more."""
+    long = json.dumps({"input": [[1 + i % 200] * 60 for i in range(1500)]})
+    with Served(PROGRAM, [*REF, "--pooling", "mean", "--embeddings", "-c", "256", "-b", "64", "--metrics", "--max-answer", "100000"]) as s:
+        first = send(s, long)
+        until(lambda: waiting(s) == 1, LIMIT, "the request does not begin")
+        status, error = s.refused("/v1/embeddings", {"input": "x"})
+        assert status == 429 and error["type"] == "rate_limit_error", error
+        first.close()
+        until(lambda: waiting(s) == 0, 5, "a request is left after 5 s")
+        s.post("/v1/embeddings", {"input": "x"})
+    assert s.code == 0
+
+
 def test_stop():
     """A server that is stopped answers those that wait."""
     with Served(PROGRAM, [*REF, "--pooling", "mean", "--embeddings", "-c", "256", "-b", "64", "--drain", "0", "--metrics"]) as s:

@@ -35,7 +35,8 @@ struct gr_embedder {
     /* Under the lock: */
     struct gr_embedding **live; /* [n_live] of n_queue, in the order they came */
     int32_t n_live, turn;       /* turn: whose text is next */
-    int64_t n_waiting_token;    /* of all that are live */
+    int64_t n_waiting_token;    /* of all that are live, as the next one */
+    int64_t n_byte;
     bool stopping, now;
     int status; /* of the device, once it is lost */
     struct gr_scheduler_stats stats;
@@ -69,11 +70,14 @@ int gr_embedder_submit(struct gr_embedder *e, struct gr_embedding *request)
     pthread_mutex_lock(&e->lock);
     if (e->stopping)
         rc = e->status ? e->status : GR_E_CANCELLED;
-    else if (e->n_live >= e->p.n_queue || (e->n_live && e->n_waiting_token + n > MOST_WAITING))
+    else if (e->n_live >= e->p.n_queue ||
+             (e->n_live &&
+              (e->n_waiting_token + n > MOST_WAITING || e->n_byte + request->n_byte > e->p.n_byte)))
         rc = GR_E_TOO_LARGE;
     if (!rc) {
         e->live[e->n_live++] = request;
         e->n_waiting_token += n;
+        e->n_byte += request->n_byte;
         e->stats.n_waiting++, e->stats.n_request++;
         pthread_cond_signal(&e->wake);
     }
@@ -114,6 +118,7 @@ static void forget(struct gr_embedder *e, struct gr_embedding *r)
     bool done = r->n_done == r->n_text, failed = r->status || e->status;
     r->status = r->status ? r->status : e->status;
     e->n_waiting_token -= count_tokens(r);
+    e->n_byte -= r->n_byte;
     if (r->n_begun)
         e->stats.n_active--;
     else
@@ -269,7 +274,8 @@ int gr_embedder_choose(struct gr_embedder_params *p, const struct gr_options *o,
         return GR_EXIT_USAGE;
     }
     int status = gr_vectors_reach(o, model, &reach);
-    *p = (struct gr_embedder_params){.model = model, .n_queue = o->queue, .n_step = o->batch_size};
+    *p = (struct gr_embedder_params){
+        .model = model, .n_queue = o->queue, .n_step = o->batch_size, .n_byte = o->max_answer};
     p->n_longest = o->ctx_size > 0 ? o->ctx_size : reach < AUTO_LONGEST ? reach : AUTO_LONGEST;
     if (info.n_learned_pos && p->n_longest > reach)
         p->n_longest = reach;

@@ -16,6 +16,7 @@ struct gr_embedder_params {
     int32_t n_longest; /* most tokens of a text */
     int32_t n_step;    /* most tokens of a step, unless one text has more */
     int32_t n_queue;   /* most requests that wait or are computed */
+    int64_t n_byte;    /* most bytes of the vectors of all requests; a single one may have more */
 };
 
 /* A request. It stays the caller's from gr_embedder_submit to the call of `end`, which may free it,
@@ -23,6 +24,7 @@ struct gr_embedder_params {
 struct gr_embedding {
     struct gr_ids *text; /* [n_text > 0] each of 1 to n_longest tokens */
     int32_t n_text;
+    int64_t n_byte; /* of all its vectors, as they are kept */
     /* Receives the vector of a text, in any order; false: the request ends as failed, with
      * GR_E_CHECK. */
     bool (*vector)(struct gr_embedding *e, int32_t i, const float *x);

@@ -405,7 +405,9 @@ static void submit(struct request *r, const struct gr_fields *f)
         free_request(r);
         return;
     }
-    r->row = malloc((size_t)r->embedding.n_text * (size_t)r->n_col * sizeof *r->row);
+    size_t n_byte = (size_t)r->embedding.n_text * (size_t)r->n_col * sizeof *r->row;
+    r->embedding.n_byte = (int64_t)n_byte;
+    r->row = malloc(n_byte);
     int rc = r->row ? 0 : GR_E_NOMEM_HOST;
     gr_exchange_keep(x, on_gone, r);
     if (!rc)
