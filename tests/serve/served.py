@@ -12,6 +12,8 @@ LIMIT = 120  # seconds for anything
 
 
 class Served:
+    ends = (0, 128 + signal.SIGTERM)  # codes of an end without fault; others have what was said printed
+
     def __init__(self, program, words=()):
         self.words = [program, "serve", "--host", "127.0.0.1", "--port", "0", "--no-warmup", *words]
         self.lines = []
@@ -49,7 +51,7 @@ class Served:
             self.process.kill()
             self.code = "hangs"
         self.reader.join(LIMIT)
-        if self.code not in (0, 128 + signal.SIGTERM):
+        if self.code not in self.ends:
             print(*self.words, f"ended with {self.code}:", *self.lines[-40:], sep="\n", flush=True)
 
     @property
