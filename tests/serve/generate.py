@@ -415,6 +415,9 @@ def test_ollama(s):
     said = s.post("/api/generate", {"model": "m", "prompt": MESSAGES[1]["content"], "system": MESSAGES[0]["content"], "stream": False,
                                     "options": body["options"]})
     assert said["response"] == want
+    zeros = [{"role": "system", "content": "Be\0 brief."}, {"role": "user", "content": "Where\0 is the ball?"}]
+    said = s.post("/api/generate", {"prompt": zeros[1]["content"], "system": zeros[0]["content"], "stream": False})
+    assert said["prompt_eval_count"] == chat(s, messages=zeros)["usage"]["prompt_tokens"], said
     assert s.get("/api/tags")[1]["models"][0]["name"] and s.get("/api/version")[1]["version"]
     assert "completion" in s.post("/api/show", {"model": "m"})["capabilities"]
     # nothing to answer: the model is to be loaded, and it is

@@ -36,12 +36,13 @@ static void set_marks(struct gr_gguf_writer *w)
 }
 
 /* Makes the prompt of two texts on a model; returns its number of tokens, -1: refused. */
-static int fill_in(const char *path, const char *prefix, const char *suffix, int32_t *ids)
+static int fill_in_bytes(const char *path, const char *prefix, size_t n_prefix, const char *suffix,
+                         int32_t *ids)
 {
     struct gr_model_params mp = gr_model_params_default();
     struct gr_server server = {.n_ctx = 100};
     struct gr_generation g = {.server = &server};
-    json_t *request = json_pack("{s:s, s:s}", "a", prefix, "b", suffix);
+    json_t *request = json_pack("{s:s%, s:s}", "a", prefix, n_prefix, "b", suffix);
     struct gr_fields f = {.object = request};
     int n = -1;
     mp.vocab_only = true;
@@ -62,6 +63,11 @@ static int fill_in(const char *path, const char *prefix, const char *suffix, int
     return n;
 }
 
+static int fill_in(const char *path, const char *prefix, const char *suffix, int32_t *ids)
+{
+    return fill_in_bytes(path, prefix, strlen(prefix), suffix, ids);
+}
+
 Test(prompts, marks_of_a_gap)
 {
     int32_t ids[100];
@@ -71,6 +77,15 @@ Test(prompts, marks_of_a_gap)
     cr_assert_eq(n, 7);
     for (int i = 0; i < n; i++)
         cr_expect_eq(ids[i], expected[i], "%d: %d", i, ids[i]);
+}
+
+Test(prompts, zeros_in_a_text)
+{
+    int32_t ids[100];
+    const char *path = tiny_edited_model("gap.gguf", set_marks);
+    int n = fill_in(path, "x", "y", ids), with = fill_in_bytes(path, "x\0x", 3, "y", ids);
+    cr_assert_gt(with, n + 1);
+    cr_expect_eq(ids[with - 4], FIRST + 'x' - 'a');
 }
 
 Test(prompts, marks_in_a_text_are_text)

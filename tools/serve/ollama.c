@@ -180,9 +180,10 @@ void gr_serve_ollama_chat(struct gr_exchange *x, void *user)
 static void add_message(struct gr_messages *c, struct gr_fields *f, const char *role,
                         const char *name)
 {
-    const char *text = gr_field_text(f, name);
-    json_t *m = json_pack("{s:s, s:s}", "role", role, "content", text ? text : "");
-    if (text)
+    json_t *m = gr_field_text(f, name)
+                    ? json_pack("{s:s, s:O}", "role", role, "content", gr_field(f, name))
+                    : NULL;
+    if (m)
         gr_messages_add(c, f, m, name);
     json_decref(m);
 }

@@ -152,7 +152,7 @@ void gr_prompts_infill(struct gr_generation *g, struct gr_fields *f, const char 
                        const char *suffix)
 {
     const struct gr_model *model = g->server->model;
-    const char *parts[] = {gr_field_text(f, prefix), gr_field_text(f, suffix)};
+    const char *const names[] = {prefix, suffix};
     int32_t id[3], *ids = NULL;
     size_t n = 0;
     if (!find_tokens(model, id)) {
@@ -162,7 +162,9 @@ void gr_prompts_infill(struct gr_generation *g, struct gr_fields *f, const char 
     bool good = begin(model, &ids, &n);
     for (int i = 0; i < 2 && good; i++) {
         ids[n++] = id[i];
-        good = append(model, &ids, &n, parts[i] ? parts[i] : "", parts[i] ? strlen(parts[i]) : 0);
+        const char *text = gr_field_text(f, names[i]);
+        size_t n_text = text ? json_string_length(gr_field(f, names[i])) : 0;
+        good = append(model, &ids, &n, text ? text : "", n_text);
     }
     if (good) {
         ids[n++] = id[MIDDLE];
