@@ -334,10 +334,6 @@ static int open_devices(struct gr_session *s)
     const struct gr_device_opt opt = gr_session_device_opt(s);
     int32_t n = s->rank_model->placed.place.n_device;
     int rc = 0;
-    if (n > 1 && s->params.deterministic)
-        return gr_fail(GR_E_UNSUPPORTED, "deterministic: layers on a GPU are not, as its kernels "
-                                         "are chosen by the number of tokens; -ngl 0 keeps all of "
-                                         "them on the CPU");
     for (int32_t d = 1; d < n && !rc; d++) {
         const struct gr_device_ref *f = &s->rank_model->devices.found[d - 1];
         snprintf(s->device[d].name, sizeof s->device[d].name, "%s", f->info.name);
@@ -358,9 +354,26 @@ static int open_devices(struct gr_session *s)
     return gr_offload_begin(s, &s->rank_model->placed);
 }
 
+/* Kernels of GPUs are chosen by the number of tokens: with `deterministic` they get one at a time.
+ */
+static int fill_steps(struct gr_session *s)
+{
+    const struct gr_placement *p = &s->rank_model->placed.place;
+    if (!s->params.deterministic ||
+        (p->n_device <= 1 && gr_place_n_gpu(p, s->rank_model->hp.n_layer) == 0))
+        return 0;
+    if (gr_sees_itself(&s->rank_model->hp, 0))
+        return gr_place_refuse_whole();
+    s->params.n_ubatch = 1;
+    gr_log(GR_LOG_INFO, "deterministic: layers on a GPU compute one token at a time");
+    return 0;
+}
+
 int gr_session_finish(struct gr_session *s)
 {
-    int rc = open_devices(s);
+    int rc = fill_steps(s);
+    if (!rc)
+        rc = open_devices(s);
     if (!rc)
         rc = gr_session_alloc(s);
     if (!rc)

@@ -107,13 +107,11 @@ static int choose_all(struct gr_choice *c, struct gr_session_params *asked, int3
 static int decide(struct gr_choice *c, struct gr_session_params *asked)
 {
     int32_t n = c->m->n_gpu_wanted;
-    bool deterministic = asked->deterministic && c->any_gpu;
-    bool automatic = n < 0 && c->any_gpu && !deterministic, fits;
-    if (deterministic && (n > 0 || c->m->require_gpu))
-        return gr_fail(GR_E_UNSUPPORTED, "deterministic: layers on a GPU are not, as its kernels "
-                                         "are chosen by the number of tokens; -ngl 0 keeps all of "
-                                         "them on the CPU");
-    if (deterministic)
+    bool keeps_off = asked->deterministic && c->any_gpu && gr_sees_itself(&c->m->hp, 0);
+    bool automatic = n < 0 && c->any_gpu && !keeps_off, fits;
+    if (keeps_off && (n > 0 || c->m->require_gpu))
+        return gr_place_refuse_whole();
+    if (keeps_off)
         n = 0;
     int rc = automatic ? choose_all(c, asked, &n) : gr_choice_try(c, n, false, &fits);
     if (rc)

@@ -7,15 +7,13 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "base/rng.h"
 #include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/pack.h"
 #include "gr/status.h"
 #include "models/fake.h"
+#include "support/texts.h"
 #include "support/tiny.h"
-
-enum { N_SEQ = 4, N_TEXT = 24, N_VOCAB = 96, N_MOST = N_SEQ * N_TEXT };
 
 /* Attention with and without windows, experts, MLA, learned positions, ALiBi, sinks, recurrent
  * layers. */
@@ -47,90 +45,14 @@ static struct gr_model *model_at(const char *arch, const char *type, enum gr_cpu
     return m;
 }
 
-struct texts {
-    int32_t id[N_SEQ][N_TEXT];
-    float row[N_SEQ][N_TEXT][N_VOCAB];
-    int32_t n[N_SEQ]; /* tokens decoded */
-};
 static struct texts alone, beside;
-
-static void new_ids(struct texts *t, struct gr_rng *r, int first)
-{
-    for (int s = first; s < N_SEQ; s++)
-        for (int i = 0; i < N_TEXT; i++)
-            t->id[s][i] = (int32_t)gr_rng_below(r, N_VOCAB);
-}
-
-/* Decodes the next k[s] tokens of every text s in one batch. */
-static void step(struct gr_session *s, struct texts *t, const int *k)
-{
-    int32_t id[N_MOST], pos[N_MOST], seq[N_MOST];
-    int8_t all[N_MOST];
-    int n = 0, at = 0;
-    for (int q = 0; q < N_SEQ; q++)
-        for (int i = 0; i < k[q]; i++, n++)
-            id[n] = t->id[q][t->n[q] + i], pos[n] = t->n[q] + i, seq[n] = q, all[n] = 1;
-    struct gr_batch b = {.n_tok = n, .token = id, .pos = pos, .seq = seq, .logits = all};
-    cr_assert_eq(n ? gr_decode(s, &b) : 0, 0, "%s", gr_error());
-    for (int q = 0; q < N_SEQ; t->n[q] += k[q], q++)
-        for (int i = 0; i < k[q]; i++)
-            memcpy(t->row[q][t->n[q] + i], tiny_row(s, at++), sizeof t->row[q][0]);
-}
-
-/* Draws how many tokens each text goes on by; false when all are over. */
-static bool draw(const struct texts *t, struct gr_rng *r, int *k)
-{
-    static const uint32_t most[] = {1, 2, 4, N_TEXT};
-    const uint32_t up_to = most[gr_rng_below(r, 4)];
-    bool any = false;
-    for (int q = 0; q < N_SEQ; q++) {
-        k[q] = (int)gr_rng_below(r, up_to + 1);
-        k[q] = GR_MIN(k[q], N_TEXT - t->n[q]);
-        any |= t->n[q] < N_TEXT;
-    }
-    return any;
-}
 
 static struct gr_session_params params(const char *cache, bool deterministic, int threads)
 {
     struct gr_session_params p = gr_session_params_default();
-    p.n_ctx = N_SEQ * 256, p.n_seq_max = N_SEQ, p.type_k = p.type_v = cache;
+    p.n_ctx = TEXTS * 256, p.n_seq_max = TEXTS, p.type_k = p.type_v = cache;
     p.n_threads = p.n_threads_batch = threads, p.deterministic = deterministic;
     return p;
-}
-
-static void texts_alone(struct gr_model *m, struct gr_session_params p)
-{
-    p.n_threads = p.n_threads_batch = 1;
-    struct gr_session *s = tiny_session(m, &p);
-    memset(alone.n, 0, sizeof alone.n);
-    for (int q = 0; q < N_SEQ; q++) {
-        int k[N_SEQ] = {0};
-        k[q] = N_TEXT;
-        gr_kv_clear(s);
-        step(s, &alone, k);
-    }
-    gr_session_close(&s);
-}
-
-static void texts_beside(struct gr_model *m, const struct gr_session_params *p, struct gr_rng *r)
-{
-    int k[N_SEQ];
-    struct gr_session *s = tiny_session(m, p);
-    memcpy(beside.id, alone.id, sizeof beside.id);
-    memset(beside.n, 0, sizeof beside.n);
-    while (draw(&beside, r, k))
-        step(s, &beside, k);
-    gr_session_close(&s);
-}
-
-/* Fails with the first token whose bits differ. */
-static void compare(const struct texts *a, const struct texts *b, int n_seq, const char *of)
-{
-    for (int q = 0; q < n_seq; q++)
-        for (int i = 0; i < N_TEXT; i++)
-            cr_assert_eq(memcmp(a->row[q][i], b->row[q][i], sizeof a->row[q][i]), 0,
-                         "%s: text %d, token %d differs", of, q, i);
 }
 
 static void try_model(const char *arch, const char *type, enum gr_cpu_level level, uint64_t seed)
@@ -141,14 +63,14 @@ static void try_model(const char *arch, const char *type, enum gr_cpu_level leve
         const char *cache = cache_of(arch, gr_rng_below(&r, GR_COUNT(caches)));
         struct gr_session_params p = params(cache, true, 1 + i);
         char of[160];
-        new_ids(&alone, &r, 0);
-        p.n_ubatch = i ? 1 + gr_rng_below(&r, N_MOST) : 512;
+        texts_new_ids(&alone, &r, 0);
+        p.n_ubatch = i ? 1 + gr_rng_below(&r, TEXTS_TOKENS) : 512;
         p.kv_unified = i != 1;
         snprintf(of, sizeof of, "%s %s, %s, cache %s, %d threads, -ub %u", arch, type,
                  gr_cpu_level_name(level), cache, p.n_threads, p.n_ubatch);
-        texts_alone(m, p);
-        texts_beside(m, &p, &r);
-        compare(&alone, &beside, N_SEQ, of);
+        texts_alone(m, p, &alone);
+        texts_beside(m, &p, &r, &alone, &beside);
+        texts_compare(&alone, &beside, TEXTS, of);
     }
     gr_model_close(&m);
 }
@@ -175,13 +97,13 @@ Test(deterministic, every_storage_type)
 Test(deterministic, long_texts_in_pieces)
 {
     enum { N = 1100, LAST = 3 };
-    static float want[LAST][N_VOCAB];
+    static float want[LAST][TEXTS_VOCAB];
     for (int a = 0; a < 2; a++) {
         struct gr_rng r = gr_rng_new(7);
         struct gr_model *m = model_at(archs[a], "f16", GR_CPU_AUTO);
         int32_t id[N];
         for (int i = 0; i < N; i++)
-            id[i] = (int32_t)gr_rng_below(&r, N_VOCAB);
+            id[i] = (int32_t)gr_rng_below(&r, TEXTS_VOCAB);
         for (int way = 0; way < 4; way++) {
             struct gr_session_params p = params("f16", true, 1 + way % 3);
             p.n_ctx = 4096;
@@ -214,15 +136,15 @@ static int twins(const char *arch, const char *type, enum gr_cpu_level level, ui
         struct gr_session_params p = params(cache_of(arch, seed + (uint64_t)i), false, 1 + i);
         struct gr_session *a = tiny_session(m, &p), *b = tiny_session(m, &p);
         for (int round = 0; round < 3; round++) {
-            int k[N_SEQ];
-            new_ids(&alone, &r, 0);
+            int k[TEXTS];
+            texts_new_ids(&alone, &r, 0);
             memcpy(beside.id, alone.id, sizeof beside.id);
-            new_ids(&beside, &r, 1);
+            texts_new_ids(&beside, &r, 1);
             gr_kv_clear(a), gr_kv_clear(b);
             memset(alone.n, 0, sizeof alone.n), memset(beside.n, 0, sizeof beside.n);
-            for (; draw(&alone, &r, k); n++)
-                step(a, &alone, k), step(b, &beside, k);
-            compare(&alone, &beside, 1, arch);
+            for (; texts_draw(&alone, &r, k); n++)
+                texts_step(a, &alone, k), texts_step(b, &beside, k);
+            texts_compare(&alone, &beside, 1, arch);
         }
         gr_session_close(&a);
         gr_session_close(&b);
@@ -256,28 +178,61 @@ Test(deterministic, what_cannot_be_is_refused)
     gr_model_close(&m);
 }
 
-/* Layers that nobody has placed stay on the CPU; a given number is refused. */
-Test(deterministic, keeps_off_a_device)
+/* A device gets one token at a time; -1: from a model that reads texts whole nothing. */
+static void try_device(const char *path, int32_t n_gpu, bool whole)
 {
-    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
-    const char *path = tiny_write(&t, NULL);
+    struct gr_model_params mp = gr_model_params_default();
+    struct gr_session_params p = gr_session_params_default();
+    struct gr_model *m;
+    struct gr_session *s;
+    struct gr_fit fit;
+    mp.device = "FAKE0", mp.n_gpu_layers = n_gpu;
+    p.n_ctx = 256, p.deterministic = true;
+    int want = whole && n_gpu > 0 ? GR_E_UNSUPPORTED : 0;
+    bool on = !whole && n_gpu != 0;
+    cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
+    cr_expect_eq(gr_model_fit(m, &p, &fit), want, "%s", gr_error());
+    cr_expect(want || (fit.n_gpu_layers > 0) == on);
+    cr_expect_eq(gr_session_open(&s, m, &p), want, "%s", gr_error());
+    cr_expect(want || (s->params.n_ubatch == 1) == on, "%d layers: -ub %u", n_gpu,
+              s->params.n_ubatch);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
+Test(deterministic, a_device_gets_one_token_at_a_time)
+{
     const int32_t n_gpu[] = {-1, 0, 1, 99};
+    const char *names[] = {"llama", "bert"};
     fake_use(1, 64u << 20);
-    for (size_t i = 0; i < GR_COUNT(n_gpu); i++) {
-        struct gr_model_params mp = gr_model_params_default();
-        struct gr_session_params p = gr_session_params_default();
-        struct gr_model *m;
-        struct gr_session *s;
-        struct gr_fit fit;
-        mp.device = "FAKE0", mp.n_gpu_layers = n_gpu[i];
-        p.n_ctx = 256, p.deterministic = true;
-        int want = n_gpu[i] > 0 ? GR_E_UNSUPPORTED : 0;
-        cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
-        cr_expect_eq(gr_model_fit(m, &p, &fit), want, "%s", gr_error());
-        cr_expect(want || fit.n_gpu_layers == 0);
-        cr_expect_eq(gr_session_open(&s, m, &p), want, "%s", gr_error());
-        gr_session_close(&s);
-        gr_model_close(&m);
+    for (int whole = 0; whole < 2; whole++) {
+        struct gr_str name = {names[whole], strlen(names[whole])};
+        struct tiny t = tiny_default(gr_arch_find(name));
+        const char *path = tiny_write(&t, NULL);
+        for (size_t i = 0; i < GR_COUNT(n_gpu); i++)
+            try_device(path, n_gpu[i], whole);
+        unlink(path);
     }
+}
+
+/* The layers were placed by a session without it. */
+Test(deterministic, is_refused_where_layers_that_read_texts_whole_are_on_a_device)
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"bert", 4}));
+    struct gr_model_params mp = gr_model_params_default();
+    struct gr_session_params p = gr_session_params_default();
+    struct gr_model *m;
+    struct gr_session *s;
+    fake_use(1, 64u << 20);
+    mp.device = "FAKE0", p.n_ctx = 256;
+    const char *path = tiny_write(&t, NULL);
+    cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
     unlink(path);
+    cr_assert_eq(gr_session_open(&s, m, &p), 0, "%s", gr_error());
+    gr_session_close(&s);
+    p.deterministic = true;
+    cr_expect_eq(gr_session_open(&s, m, &p), GR_E_UNSUPPORTED);
+    cr_expect(strstr(gr_error(), "whole"), "%s", gr_error());
+    gr_session_close(&s);
+    gr_model_close(&m);
 }
