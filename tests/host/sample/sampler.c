@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "gpurun.h"
 #include "gr/status.h"
+#include "sample/params.h"
 #include "sample/sampler.h"
 
 #define N_VOCAB 50
@@ -388,6 +389,59 @@ Test(sampler, refuses_logits_that_are_not_finite)
         cr_expect_null(s_);                                                                        \
         cr_expect(strstr(gr_error(), words), "%s", gr_error());                                    \
     } while (0)
+
+#define LIMIT(field, within, beyond)                                                               \
+    do {                                                                                           \
+        struct gr_sampler_params q_ = params();                                                    \
+        q_.field = (within);                                                                       \
+        cr_expect_eq(gr_sampler_check(&q_), 0, "%s", gr_error());                                  \
+        q_.field = (beyond);                                                                       \
+        cr_expect_eq(gr_sampler_check(&q_), GR_E_INVALID, #field " = " #beyond);                   \
+    } while (0)
+
+Test(sampler, limits_of_parameters)
+{
+    LIMIT(temp, 1e6f, 1.001e6f);
+    LIMIT(top_p, 0, -1e-6f);
+    LIMIT(min_p, 0, -1e-6f);
+    LIMIT(min_p, 1, 1.001f);
+    LIMIT(typical_p, 0, -1e-6f);
+    LIMIT(top_n_sigma, 1e6f, 1.001e6f);
+    LIMIT(xtc_probability, 0, -1e-6f);
+    LIMIT(xtc_probability, 1, 1.001f);
+    LIMIT(xtc_threshold, 0, -1e-6f);
+    LIMIT(dynatemp_range, 1e6f, 1.001e6f);
+    LIMIT(dynatemp_exponent, 0, -1e-6f);
+    LIMIT(dynatemp_exponent, 1e3f, 1.001e3f);
+    LIMIT(penalty_last_n, -1, -2);
+    LIMIT(penalty_last_n, 1 << 24, (1 << 24) + 1);
+    LIMIT(penalty_repeat, 1.001e-3f, 0.999e-3f);
+    LIMIT(penalty_repeat, 1e3f, 1.001e3f);
+    LIMIT(penalty_freq, -1e6f, -1.001e6f);
+    LIMIT(penalty_freq, 1e6f, 1.001e6f);
+    LIMIT(penalty_present, -1e6f, -1.001e6f);
+    LIMIT(penalty_present, 1e6f, 1.001e6f);
+    LIMIT(dry_multiplier, 0, -1e-6f);
+    LIMIT(dry_multiplier, 1e6f, 1.001e6f);
+    LIMIT(dry_base, 1, 0.999f);
+    LIMIT(dry_base, 1e3f, 1.001e3f);
+    LIMIT(dry_allowed_length, 0, -1);
+    LIMIT(dry_allowed_length, 1 << 24, (1 << 24) + 1);
+    LIMIT(dry_penalty_last_n, -1, -2);
+    LIMIT(dry_penalty_last_n, 1 << 24, (1 << 24) + 1);
+    LIMIT(adaptive_target, 1, 1.001f);
+    LIMIT(adaptive_decay, 0, -1e-6f);
+    LIMIT(adaptive_decay, 0.99f, 0.991f);
+    LIMIT(mirostat, 0, -1);
+    LIMIT(mirostat, 2, 3);
+    LIMIT(mirostat_tau, 0, -1e-6f);
+    LIMIT(mirostat_tau, 1e3f, 1.001e3f);
+    LIMIT(mirostat_eta, 0, -1e-6f);
+    LIMIT(mirostat_eta, 1e3f, 1.001e3f);
+    LIMIT(n_vocab, 1, 0);
+    LIMIT(n_ctx, 0, -1);
+    LIMIT(n_ctx, 1 << 24, (1 << 24) + 1);
+}
 
 Test(sampler, refuses_hostile_parameters)
 {
