@@ -276,10 +276,10 @@ struct gr_session_params {
      * sequences, on cells or pools, or on the number of threads; they do on the CPU's level and on
      * the other parameters. Without it they do not depend on what neighbours' tokens are, but may
      * on how many there are. Slower: on the CPU for few tokens (host/engine/README.md); with layers
-     * on a GPU n_ubatch is 1, so that a step takes the time of as many single tokens. A model that
-     * reads texts whole (encoders) has all layers on the CPU if this is its first session and
-     * n_gpu_layers is -1; else GR_E_UNSUPPORTED with layers on a GPU. GR_E_INVALID with
-     * offload_from above 0 or matmul of GR_MATMUL_CUBLAS. */
+     * on a GPU n_ubatch is 1, so that a step takes the time of as many single tokens. Where
+     * texts are computed whole (encoders, GR_POOLING_MEAN) all layers are on the CPU if this is the
+     * model's first session and n_gpu_layers is -1; else GR_E_UNSUPPORTED with layers on a GPU.
+     * GR_E_INVALID with offload_from above 0 or matmul of GR_MATMUL_CUBLAS. */
     bool deterministic;
 };
 GR_API struct gr_session_params gr_session_params_default(void);

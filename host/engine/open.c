@@ -354,6 +354,14 @@ static int open_devices(struct gr_session *s)
     return gr_offload_begin(s, &s->rank_model->placed);
 }
 
+int gr_session_refuse_whole(void)
+{
+    return gr_fail(GR_E_UNSUPPORTED,
+                   "deterministic: not with layers on a GPU, as its kernels are chosen by the "
+                   "number of tokens, and encoders and the mean of all tokens need texts whole; "
+                   "-ngl 0 keeps all layers on the CPU");
+}
+
 /* Kernels of GPUs are chosen by the number of tokens: with `deterministic` they get one at a time.
  */
 static int fill_steps(struct gr_session *s)
@@ -362,8 +370,8 @@ static int fill_steps(struct gr_session *s)
     if (!s->params.deterministic ||
         (p->n_device <= 1 && gr_place_n_gpu(p, s->rank_model->hp.n_layer) == 0))
         return 0;
-    if (gr_sees_itself(&s->rank_model->hp, 0))
-        return gr_place_refuse_whole();
+    if (gr_vectors_whole(&s->model->hp, &s->params))
+        return gr_session_refuse_whole();
     s->params.n_ubatch = 1;
     gr_log(GR_LOG_INFO, "deterministic: layers on a GPU compute one token at a time");
     return 0;

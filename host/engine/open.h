@@ -7,6 +7,9 @@
 /* Fills in defaults that depend on the model and the machine, and checks all parameters except
  * those of the caches (gr_memory_plan). */
 int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
+/* Fails: sessions with `deterministic` that compute texts whole (gr_vectors_whole) have no layers
+ * on a GPU, whose kernels are chosen by the number of tokens. */
+int gr_session_refuse_whole(void);
 /* Opens the session of one rank in two steps, the rank model's weights being loaded between them.
  * The first one makes a session without GPUs and cache memory: checked parameters, the caches'
  * shapes, the constants on the CPU. measure: it serves to measure only, and leaves the CPU's

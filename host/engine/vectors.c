@@ -59,6 +59,11 @@ static enum gr_pool_kind how_of(const struct gr_hparams *hp, enum gr_pooling poo
     }
 }
 
+bool gr_vectors_whole(const struct gr_hparams *hp, const struct gr_session_params *p)
+{
+    return gr_sees_itself(hp, 0) || how_of(hp, p->pooling) == GR_POOL_MEAN;
+}
+
 void gr_vectors_init(struct gr_session *s)
 {
     const struct gr_ten *w = s->model->weight;

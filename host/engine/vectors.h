@@ -8,6 +8,9 @@
 int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p);
 /* Sets s->pool, s->n_row and the outputs of plans (s->env) from s->params. */
 void gr_vectors_init(struct gr_session *s);
+/* Returns whether texts have to be computed whole, in one micro-batch: by encoders, and for the
+ * mean of all tokens. p: with defaults filled in. */
+bool gr_vectors_whole(const struct gr_hparams *hp, const struct gr_session_params *p);
 /* Marks the tokens of a checked batch whose output rows pooling needs. */
 int gr_vectors_choose(struct gr_session *s, struct gr_pending_batch *pending);
 /* Assigns result rows to sequences once tokens have theirs (pending->out_row). Returns the number

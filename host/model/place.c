@@ -17,14 +17,6 @@ int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer)
     return n;
 }
 
-int gr_place_refuse_whole(void)
-{
-    return gr_fail(GR_E_UNSUPPORTED,
-                   "deterministic: not with layers on a GPU, as its kernels are chosen by the "
-                   "number of tokens and this model reads texts whole; -ngl 0 keeps all of them on "
-                   "the CPU");
-}
-
 bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il)
 {
     for (int32_t i = il; i < hp->n_layer; i++)

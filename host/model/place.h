@@ -23,10 +23,6 @@ struct gr_placement {
 /* Number of layers that are not on the CPU, including the output. */
 int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer);
 
-/* Fails: with `deterministic` a model that reads texts whole has no layers on a GPU, whose kernels
- * are chosen by the number of tokens. */
-int gr_place_refuse_whole(void);
-
 /* Returns whether a stage may begin with layer il: no layer from there on attends to the cache of
  * an earlier one. il: 0 to n_layer, the output. */
 bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il);

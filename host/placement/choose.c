@@ -5,6 +5,8 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "engine/open.h"
+#include "engine/vectors.h"
 #include "gr/status.h"
 #include "placement/measure.h"
 #include "placement/search.h"
@@ -107,10 +109,10 @@ static int choose_all(struct gr_choice *c, struct gr_session_params *asked, int3
 static int decide(struct gr_choice *c, struct gr_session_params *asked)
 {
     int32_t n = c->m->n_gpu_wanted;
-    bool keeps_off = asked->deterministic && c->any_gpu && gr_sees_itself(&c->m->hp, 0);
+    bool keeps_off = asked->deterministic && c->any_gpu && gr_vectors_whole(&c->m->hp, &c->full);
     bool automatic = n < 0 && c->any_gpu && !keeps_off, fits;
     if (keeps_off && (n > 0 || c->m->require_gpu))
-        return gr_place_refuse_whole();
+        return gr_session_refuse_whole();
     if (keeps_off)
         n = 0;
     int rc = automatic ? choose_all(c, asked, &n) : gr_choice_try(c, n, false, &fits);

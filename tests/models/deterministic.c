@@ -178,8 +178,8 @@ Test(deterministic, what_cannot_be_is_refused)
     gr_model_close(&m);
 }
 
-/* A device gets one token at a time; -1: from a model that reads texts whole nothing. */
-static void try_device(const char *path, int32_t n_gpu, bool whole)
+/* A device gets one token at a time; nothing with -1 where texts are computed whole. */
+static void try_device(const char *path, int32_t n_gpu, bool mean, bool whole)
 {
     struct gr_model_params mp = gr_model_params_default();
     struct gr_session_params p = gr_session_params_default();
@@ -188,6 +188,7 @@ static void try_device(const char *path, int32_t n_gpu, bool whole)
     struct gr_fit fit;
     mp.device = "FAKE0", mp.n_gpu_layers = n_gpu;
     p.n_ctx = 256, p.deterministic = true;
+    p.embeddings = mean, p.pooling = mean ? GR_POOLING_MEAN : GR_POOLING_MODEL;
     int want = whole && n_gpu > 0 ? GR_E_UNSUPPORTED : 0;
     bool on = !whole && n_gpu != 0;
     cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
@@ -203,14 +204,17 @@ static void try_device(const char *path, int32_t n_gpu, bool whole)
 Test(deterministic, a_device_gets_one_token_at_a_time)
 {
     const int32_t n_gpu[] = {-1, 0, 1, 99};
-    const char *names[] = {"llama", "bert"};
+    static const struct {
+        const char *arch;
+        bool mean, whole;
+    } cases[] = {{"llama", false, false}, {"llama", true, true}, {"bert", false, true}};
     fake_use(1, 64u << 20);
-    for (int whole = 0; whole < 2; whole++) {
-        struct gr_str name = {names[whole], strlen(names[whole])};
+    for (size_t k = 0; k < GR_COUNT(cases); k++) {
+        struct gr_str name = {cases[k].arch, strlen(cases[k].arch)};
         struct tiny t = tiny_default(gr_arch_find(name));
         const char *path = tiny_write(&t, NULL);
         for (size_t i = 0; i < GR_COUNT(n_gpu); i++)
-            try_device(path, n_gpu[i], whole);
+            try_device(path, n_gpu[i], cases[k].mean, cases[k].whole);
         unlink(path);
     }
 }

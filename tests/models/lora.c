@@ -11,7 +11,7 @@
 #include "gr/status.h"
 #include "models/fake.h"
 #include "support/adapter.h"
-#include "support/behind.h"
+#include "support/held.h"
 #include "support/tiny.h"
 
 enum { N_TOK = 24, N_VOCAB = 96, N_ADAPTER = 2, PLENTY = 64 << 20 };
@@ -21,19 +21,7 @@ enum { N_TOK = 24, N_VOCAB = 96, N_ADAPTER = 2, PLENTY = 64 << 20 };
  * as a family needs. An adapter that is applied wrongly shows at 1e-4 and more. */
 #define SAME 1e-9
 
-static size_t held; /* bytes before a test */
-
-static void begin(void)
-{
-    held = gr_alloc_held(NULL);
-}
-
-static void end(void)
-{
-    expect_behind(gr_alloc_held(NULL) == held, "memory is not given back");
-}
-
-TestSuite(lora, .init = begin, .fini = end);
+TestSuite(lora, .init = held_begin, .fini = held_end);
 
 /* ---- models that are made of them ---- */
 

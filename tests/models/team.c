@@ -11,24 +11,12 @@
 #include "base/rng.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "support/behind.h"
+#include "support/held.h"
 #include "support/tiny.h"
 
 enum { N_VOCAB = 96, N_SEQ = 4, MOST = 40, N_CALL = 30, N_EMBD = 96 };
 
-static size_t held; /* bytes before a test */
-
-static void remember(void)
-{
-    held = gr_alloc_held(NULL);
-}
-
-static void check_given_back(void)
-{
-    expect_behind(gr_alloc_held(NULL) == held, "memory is not given back");
-}
-
-TestSuite(team, .init = remember, .fini = check_given_back);
+TestSuite(team, .init = held_begin, .fini = held_end);
 
 static struct gr_model *open_model(const struct tiny *t, int32_t n_rank)
 {

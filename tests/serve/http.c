@@ -496,7 +496,7 @@ Test(http, answers_that_nobody_reads)
     close_server();
 }
 
-/* Of streams too, whose owners hear of it. */
+/* Streams have the same bound; the owner of one that is cut hears of it. */
 Test(http, streams_that_together_leave_too_much_unread)
 {
     enum { N = 10 };
