@@ -2,7 +2,9 @@
 import os
 import pathlib
 import re
+import shlex
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # Instruction sets that llama.cpp uses when it was built for them, by their names in /proc/cpuinfo and in its own report.
@@ -35,3 +37,13 @@ def lacks(report):
     flags = cpuinfo()["flags"].split()
     built = {part.split("=")[0].split(":")[-1].strip() for part in report.split("|") if part.strip().endswith("= 1")}
     return [name for flag, name in ISA.items() if flag in flags and name not in built]
+
+
+def command(script, places):
+    """The command line as given, but for --record and flags that say where files are."""
+    words, skip = [script], False
+    for word in sys.argv[1:]:
+        if not skip and word not in ("--record", *places):
+            words.append(word)
+        skip = word in places
+    return shlex.join(words)
