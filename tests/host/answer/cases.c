@@ -421,6 +421,7 @@ Test(answer, format_of_a_template)
         {"<|tool_calls_section_begin|>", "kimi-k2"},
         {"<" D "function_calls>", "deepseek-v3.2"},
         {"List of tools: <|tool_list_start|>[", "lfm2-tools"},
+        {"\"List of tools: [\" tools", "lfm2-tools"},
         {"<|tools_prefix|>", "apertus-tools"},
         {"<TOOLCALL>", "nemotron-tools"},
         {"<tool_calls>", "jamba-tools"},
