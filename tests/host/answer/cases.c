@@ -304,6 +304,21 @@ Test(answer, lists_between_marks)
          "\"arguments\": {}}]\n</tool_calls>\n</answer>",
          "reasoning(hm)text(I look.)call0(f,)arguments0({})done0"},
         {"hunyuan", NULL, "<think>\n\n</think>\n<answer>\nYes.\n</answer>", "text(Yes.)"},
+        {"solar-open", "<|begin|>assistant",
+         "<|think|>hm<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>"
+         "f"
+         "<|tool_call:args|>{\"a\": \"<|end|>\"}<|tool_call:end|><|tool_call:begin|>b2"
+         "<|tool_call:name|>g<|tool_call:args|>{}<|tool_call:end|><|calls|>",
+         "reasoning(hm)call0(f,a1)arguments0({\"a\": "
+         "\"<|end|>\"})done0call1(g,b2)arguments1({})done1"},
+        {"solar-open", "<|begin|>assistant<|think|><|end|><|begin|>assistant",
+         "<|content|>Hello<|end|>", "text(Hello)"},
+        {"hy3", NULL,
+         "<think:opensource>hm</think:opensource>I look.<tool_calls:opensource>\n"
+         "<tool_call:opensource>f<tool_sep:opensource>\n<arg_key:opensource>a"
+         "</arg_key:opensource>\n<arg_value:opensource>1</arg_value:opensource>\n"
+         "</tool_call:opensource>\n</tool_calls:opensource>",
+         "reasoning(hm)text(I look.)call0(f,)arguments0({\"a\": 1})done0"},
         {"jamba-tools", NULL,
          "<tool_calls>[\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n]</tool_calls>",
          "call0(f,)arguments0({\"a\": 1})done0"},
@@ -407,6 +422,8 @@ Test(answer, format_of_a_template)
         {"<tool_call>\n<function=x>\n<parameter=a>", "qwen3-coder"},
         {"<tool_call>{function-name}\n<arg_key>", "glm"},
         {"<seed:tool_call>\n<function=x>\n<parameter=a>", "seed-oss"},
+        {"<|tool_call:begin|><tool-call-id><|tool_call:name|>", "solar-open"},
+        {"':opensource' '<tool_call{}>' '<tool_sep{}>' '<arg_key{}>'", "hy3"},
         {"<minimax:tool_call>\n<invoke name=\"x\">", "minimax-m2"},
         {"'<|tool|>' + tools + '<|/tool|>'", "phi4-mini"},
         {"<|start_header_id|>ipython<|end_header_id|> tools", "llama3"},

@@ -199,6 +199,8 @@ static const struct {
              {"kimi-k2", "<|tool_calls_section_begin|>"},
              {"minimax-m2", "<minimax:tool_call>"},
              {"seed-oss", "<seed:tool_call>"},
+             {"solar-open", "<|tool_calls|>"},
+             {"hy3", "<tool_calls:opensource>"},
              {"glm", "<tool_call>"},
              {"qwen3-coder", "<tool_call>"},
              {"hermes", "<tool_call>"},

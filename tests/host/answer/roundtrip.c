@@ -188,6 +188,20 @@ static const struct family {
      "}}<|tools_prefix|>[{% for c in calls %}{\"{{ c.name }}\": {{ c.arguments|tojson }}}{{ '' if "
      "loop.last else ', ' }}{% endfor %}]<|tools_suffix|>",
      false, false, false},
+    {"solar-open",
+     "{% if reasoning %}<|think|>{{ reasoning }}<|end|><|begin|>assistant{% endif %}{% if text %}"
+     "<|content|>{{ text }}<|end|><|begin|>assistant{% endif %}<|tool_calls|>{% for c in calls %}"
+     "<|tool_call:begin|>{{ c.id }}<|tool_call:name|>{{ c.name }}<|tool_call:args|>{{ "
+     "c.arguments|tojson }}<|tool_call:end|>{% endfor %}<|calls|>",
+     true, false, false},
+    {"hy3",
+     "{% if reasoning %}<think:opensource>{{ reasoning }}</think:opensource>{% endif %}{{ text }}"
+     "<tool_calls:opensource>\n{% for c in calls %}<tool_call:opensource>{{ c.name }}"
+     "<tool_sep:opensource>\n{% for k, v in c.arguments|items %}<arg_key:opensource>{{ k }}"
+     "</arg_key:opensource>\n<arg_value:opensource>{{ v if v is string else v|tojson }}"
+     "</arg_value:opensource>\n{% endfor %}</tool_call:opensource>\n{% endfor %}"
+     "</tool_calls:opensource>",
+     false, true, false},
     {"nemotron-tools",
      THINK "<TOOLCALL>[{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": {{ "
            "c.arguments|tojson }}}{{ '' if loop.last else ', ' }}{% endfor %}]</TOOLCALL>",
