@@ -319,6 +319,13 @@ Test(answer, lists_between_marks)
          "</arg_key:opensource>\n<arg_value:opensource>1</arg_value:opensource>\n"
          "</tool_call:opensource>\n</tool_calls:opensource>",
          "reasoning(hm)text(I look.)call0(f,)arguments0({\"a\": 1})done0"},
+        {"gigachat3.1", NULL,
+         "I look.<|function_call|>{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+         "text(I look.)call0(f,)arguments0({\"a\": 1})done0"},
+        {"gigachat3", NULL,
+         "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"f\", \"arguments\": "
+         "{\"a\": 1}}",
+         "text(I look.)call0(f,)arguments0({\"a\": 1})done0"},
         {"jamba-tools", NULL,
          "<tool_calls>[\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n]</tool_calls>",
          "call0(f,)arguments0({\"a\": 1})done0"},
@@ -441,6 +448,9 @@ Test(answer, format_of_a_template)
         {"\"List of tools: [\" tools", "lfm2-tools"},
         {"<|tools_prefix|>", "apertus-tools"},
         {"<TOOLCALL>", "nemotron-tools"},
+        {"within <tool_call></tool_call> XML tags: <tool_calls>[", "jamba-tools"},
+        {"function_call=\"<|function_call|>\" <|role_sep|> `function call`", "gigachat3.1"},
+        {"role_sep=\"<|role_sep|>\\n\" 'role': 'function call'", "gigachat3"},
         {"<tool_calls>", "jamba-tools"},
         {"<answer> <tool_calls>", "hunyuan"},
         {"<beginning_of_sentence>system <tool_calls>", "minimax-m1"},

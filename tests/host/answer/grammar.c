@@ -201,6 +201,8 @@ static const struct {
              {"seed-oss", "<seed:tool_call>"},
              {"solar-open", "<|tool_calls|>"},
              {"hy3", "<tool_calls:opensource>"},
+             {"gigachat3", "<|message_sep|>"},
+             {"gigachat3.1", "<|function_call|>"},
              {"glm", "<tool_call>"},
              {"qwen3-coder", "<tool_call>"},
              {"hermes", "<tool_call>"},

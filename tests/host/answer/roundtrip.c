@@ -212,6 +212,15 @@ static const struct family {
      "c.arguments|tojson }}}{{ '' if loop.last else ', ' }}{% endfor %}]</tool_calls>{{ "
      "'\n</answer>' if reasoning else '' }}",
      false, false, false},
+    {"gigachat3.1",
+     "{{ text }}{% for c in calls %}<|function_call|>{\"name\": {{ c.name|tojson }}, "
+     "\"arguments\": "
+     "{{ c.arguments|tojson }}}{% endfor %}",
+     false, false, true},
+    {"gigachat3",
+     "{{ text }}{% for c in calls %}<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": {{ "
+     "c.name|tojson }}, \"arguments\": {{ c.arguments|tojson }}}{% endfor %}",
+     false, false, true},
     {"jamba-tools",
      "{{ text }}<tool_calls>[\n{% for c in calls %}{\"name\": {{ c.name|tojson }}, \"arguments\": "
      "{{ c.arguments|tojson }}}{{ '' if loop.last else ',\n' }}{% endfor %}\n]</tool_calls>",
