@@ -1,4 +1,4 @@
-"""What scripts/bench/speed runs: gpurun and llama.cpp in turn (A-B-A, once for each round), each in a process of its own, on the
+"""What scripts/bench/speed runs: gpurun, llama.cpp and, with --ik, ik_llama.cpp in turn (A-B-A, once for each round), each in a process of its own, on the
 same file; how fast the machine reads memory; how far the logits of both lie apart. Prints JSON lines (rows.py says what is
 in them), then the table, and draws plots."""
 import argparse
@@ -59,7 +59,7 @@ def sweep_tests(name, a):
         return [test(n_gen=a.n, n_depth=n) for n in a.depths]
     if name == "others":
         return [test(n_gen=a.n, n_depth=a.depths[len(a.depths) // 2], n_depth_others=n) for n in a.depths]
-    return [test(n_gen=a.n, n_seq=n) for n in a.parallel]
+    return [test(n_gen=a.n, n_seq=n, n_depth=a.behind) for n in a.parallel]
 
 
 def flags_of(name, a):
@@ -102,15 +102,16 @@ def sides(a, model, name):
     more = ["-ub", ",".join(map(str, a.peer_ubatch))]
     ours = [a.gpurun, "bench", "-m", model.path, "-o", "jsonl", "-q", *flags_of(name, a), *common]
     peer = [sys.executable, HERE / "peer.py", model.path, "--tests", json.dumps(sweep_tests(name, a)), *common, *more]
-    return ours, peer
+    ik = [sys.executable, HERE / "ik.py", a.ik, model.path, "--tests", json.dumps(sweep_tests(name, a)), "-t", a.t, "-r", a.r, *more]
+    return [("gpurun", ours), ("llama.cpp", peer)] + [("ik", ik)] * (a.ik is not None)
 
 
 def measure(a, model, name):
-    """A-B-A: gpurun, then for each round the peer and gpurun; between them, how fast the machine reads at that time: each row
+    """A-B-A: gpurun, then for each round each peer and gpurun; between them, how fast the machine reads at that time: each row
     has the mean of what was read before and after it (read_gb_s). {impl: {test: [rows]}}."""
-    ours, peer = sides(a, model, name)
-    order = [("gpurun", ours)] + [("llama.cpp", peer), ("gpurun", ours)] * a.rounds
-    found = {"gpurun": {}, "llama.cpp": {}}
+    ours, *peers = sides(a, model, name)
+    order = [ours] + [*peers, ours] * a.rounds
+    found = {impl: {} for impl, _ in order}
     before = ceiling(a)["gb_s"]
     for impl, command in order:
         of = run(command)
@@ -207,10 +208,12 @@ def figures(of, t, model):
 def rows_of(a, model, name, wrong, common):
     found = measure(a, model, name)
     for t in sweep_tests(name, a):
-        ours, peers = (found[impl].get(key(t), []) for impl in ("gpurun", "llama.cpp"))
+        ours, peers, iks = (found.get(impl, {}).get(key(t), []) for impl in ("gpurun", "llama.cpp", "ik"))
         base = {**common, "op": "model", "sweep": name, "model": model.name, "type": model.kind, "test": rows.name_of(t), **t}
         theirs = figures(peers, t, model)
         yield {**base, "impl": "llama.cpp", "impl_rev": peers[0]["version"], **theirs}
+        if iks:
+            yield {**base, "impl": "ik", "impl_rev": iks[0]["version"], **figures(iks, t, model)}
         mine = figures(ours, t, model)
         yield {**base, "impl": "gpurun", "impl_rev": common["commit"], **mine, **wrong,
                "ratio": rows.paired(mine["runs"], theirs["runs"])}
@@ -289,11 +292,13 @@ def options():
     p.add_argument("-r", type=int, default=2, help="measurements in each run")
     p.add_argument("-ngl", type=int, default=0, help="layers on the GPU, of both sides")
     p.add_argument("--rounds", type=int, default=2, help="runs of the peer; gpurun runs before, between and after")
-    p.add_argument("--sweeps", default="", help="also, of the first type: prompt,few,context,others,batch or all")
+    p.add_argument("--sweeps", default="", help="also, of the first type: prompt,context,others; of each type: few,texts; or all")
     p.add_argument("--prompts", type=numbers, default=[512, 1024, 2048, 4096, 8192])
-    p.add_argument("--few", type=numbers, default=[2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 48, 64, 96, 128])
+    p.add_argument("--few", type=numbers, default=[1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 48, 64, 96, 128])
     p.add_argument("--depths", type=numbers, default=[0, 1024, 2048, 4096, 8192])
-    p.add_argument("--parallel", type=numbers, default=[1, 2, 4, 8, 16])
+    p.add_argument("--parallel", type=numbers, default=[1, 2, 4, 8, 16, 32, 64], help="texts side by side")
+    p.add_argument("--behind", type=int, default=64, help="tokens before each of them")
+    p.add_argument("--ik", type=pathlib.Path, metavar="BUILD", help="a build folder of ik_llama.cpp, a second peer on the CPU")
     p.add_argument("--peer-ubatch", type=numbers, default=[512, 1024, 2048],
                    help="micro-batches of the peer; of prompts of more than 512 tokens the best one counts")
     p.add_argument("--load", action="store_true", help="also, of the first type: how long it takes from the file to a token")
@@ -309,6 +314,10 @@ def options():
         p.error(f"--sweeps are {', '.join(rows.SWEEPS)}")
     for kind in set(a.types.split(",")) - set(make_model.TYPES):
         p.error(f"--types: {kind} is none of {' '.join(make_model.TYPES)}")
+    if a.ik and a.ngl:
+        p.error("--ik is a peer on the CPU, without -ngl")
+    if a.ik and a.behind < 1:
+        p.error("--ik needs at least one token before texts side by side (--behind)")
     return a
 
 
@@ -317,7 +326,7 @@ def command():
     words, skip = ["scripts/bench/speed"], False
     for word in sys.argv[1:]:
         if not skip and word not in ("--record", "--dir", "--out", "--gpurun"):
-            words.append("PYTHON" if words[-1] == "--transformers" else word)
+            words.append({"--transformers": "PYTHON", "--ik": "BUILD"}.get(words[-1], word))
         skip = word in ("--dir", "--out", "--gpurun")
     return shlex.join(words)
 
@@ -349,16 +358,16 @@ def main():
         model = Model(a, kind)
         model.make()
         wrong = error(a, model)
-        for name in ["table"] * (a.p + a.n > 0) + (a.sweeps if i == 0 else []):
+        for name in ["table"] * (a.p + a.n > 0) + [x for x in a.sweeps if i == 0 or x in rows.OF_EACH_TYPE]:
             for row in rows_of(a, model, name, wrong, common):
                 keep(row)
         for row in load_rows(a, model, common) if a.load and i == 0 else ():
             keep(row)
         for row in third(a, model, common) if a.transformers and kind == "bf16" else ():
             keep(row)
-    for row in [*rows.growth(all_), *rows.laws(all_)]:
+    for row in [*rows.growth(all_), *rows.laws(all_), *rows.steps(all_), *rows.checks(all_)]:
         keep({**common, **row})
-    print("\n" + rows.text(all_, plots=False))
+    print("\n" + rows.text(all_, plots=False) + "\n" + rows.checked(all_))
     try:
         import plot
     except ImportError:

@@ -1,14 +1,16 @@
-"""Plots of the rows of scripts/bench/speed: speed against context, prompt and batch, share of the limit, and what cells cost."""
+"""Plots of the rows of scripts/bench/speed: speed against context, prompt and texts side by side, share of the limit, and what cells cost."""
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import rows as rules
 
-STYLE = {"gpurun": {"color": "#1b6ca8", "marker": "o"}, "llama.cpp": {"color": "#c8553d", "marker": "s"}}
+STYLE = {"gpurun": {"color": "#1b6ca8", "marker": "o"}, "llama.cpp": {"color": "#c8553d", "marker": "s"},
+         "ik": {"color": "#5a8f3c", "marker": "^"}}
+NAME = {"ik": "ik_llama.cpp"}
 AXES = {"prompt": ("n_prompt", "tokens of the prompt"), "few": ("n_prompt", "tokens of the prompt"),
         "context": ("n_depth", "tokens in the cache"),
-        "batch": ("n_seq", "texts side by side"), "others": ("n_depth_others", "tokens that another text has in the cache")}
+        "texts": ("n_seq", "texts side by side"), "others": ("n_depth_others", "tokens that another text has in the cache")}
 
 
 def of_sweep(rows, sweep):
@@ -19,7 +21,8 @@ def curves(ax, rows, sweep, value, label):
     at = AXES[sweep][0]
     for impl, style in STYLE.items():
         xy = sorted((r[at], value(r)) for r in rows if r["impl"] == impl)
-        ax.plot([x for x, _ in xy], [y for _, y in xy], label=impl, **style)
+        if xy:
+            ax.plot([x for x, _ in xy], [y for _, y in xy], label=NAME.get(impl, impl), **style)
     ax.set_xlabel(AXES[sweep][1])
     ax.set_ylabel(label)
 
@@ -53,9 +56,8 @@ def fits(ax, rows):
                 linestyle=":", label=f"{law['b_us']:.0f} µs n + {law['c_ns']:.1f} ns n², within {100 * law['off']:.1f} %")
 
 
-def speed(rows, sweep, path):
+def speed(axes, rows, sweep):
     """Tokens a second; the rate of what a step reads, under the limit, or of a prompt that of its products; milliseconds."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     curves(axes[0], rows, sweep, lambda r: r["tok_s"], "tokens/s")
     if sweep in ("prompt", "few"):
         curves(axes[1], rows, sweep, lambda r: r["gflop_s"], "GFLOP/s")
@@ -66,7 +68,16 @@ def speed(rows, sweep, path):
         axes[1].axhline(rows[0]["limit_gb_s"], color="0.4", linestyle="--", label="what the machine reads")
         curves(axes[2], rows, sweep, lambda r: r["median_us"] / r["n_gen"] / 1e3, "ms of a step")
     finish(axes)
-    save(figure, rows, path)
+
+
+def speeds(parts, path):
+    """A line of axes for the rows of each sweep of each type: [(sweep, rows)]."""
+    figure, axes = plt.subplots(len(parts), 3, figsize=(13, 4 * len(parts)), layout="constrained", squeeze=False)
+    for line, (sweep, rows) in zip(axes, parts):
+        speed(line, rows, sweep)
+        if len(parts) > 1:
+            line[0].set_title(rows[0]["type"].upper(), fontsize=9)
+    save(figure, [r for _, rows in parts for r in rows], path)
 
 
 def growth(rows, path):
@@ -93,9 +104,11 @@ def shares(rows, path):
     found = [r for r in of_sweep(rows, "table") if r["n_gen"]]
     types = list(dict.fromkeys(r["type"] for r in found))
     figure, ax = plt.subplots(figsize=(max(6.5, 1.6 * len(types) + 2), 4.2), layout="constrained")
-    for k, impl in enumerate(STYLE):
+    impls = [impl for impl in STYLE if any(r["impl"] == impl for r in found)]
+    for k, impl in enumerate(impls):
         height = [next((100 * r["frac_limit"] for r in found if r["type"] == t and r["impl"] == impl), 0) for t in types]
-        bars = ax.bar([i + 0.4 * k - 0.2 for i in range(len(types))], height, 0.38, label=impl, color=STYLE[impl]["color"])
+        places = [i + 0.8 * ((k + 0.5) / len(impls) - 0.5) for i in range(len(types))]
+        bars = ax.bar(places, height, 0.76 / len(impls), label=NAME.get(impl, impl), color=STYLE[impl]["color"])
         ax.bar_label(bars, fmt="%.0f %%")
     ax.set_xticks(range(len(types)), [t.upper() for t in types])
     ax.axhline(100, color="0.4", linestyle="--")
@@ -106,11 +119,13 @@ def shares(rows, path):
 
 def draw(rows, folder):
     """Writes the plots that there are rows for; their paths."""
-    for sweep in ("prompt", "few", "context", "batch"):
-        found = of_sweep(rows, sweep)
-        if found:
-            speed(found, sweep, folder / f"{sweep}.png")
-            yield folder / f"{sweep}.png"
+    for name, sweeps in (("prompt", ("prompt",)), ("few", rules.OF_EACH_TYPE), ("context", ("context",))):
+        found = [(sweep, of_sweep(rows, sweep)) for sweep in sweeps]
+        types = dict.fromkeys(r["type"] for _, of in found for r in of)
+        parts = [(sweep, of) for t in types for sweep, rs in found if (of := [r for r in rs if r["type"] == t])]
+        if parts:
+            speeds(parts, folder / f"{name}.png")
+            yield folder / f"{name}.png"
     if of_sweep(rows, "context") and of_sweep(rows, "others"):
         growth(rows, folder / "growth.png")
         yield folder / "growth.png"

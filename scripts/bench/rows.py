@@ -7,17 +7,18 @@ Without a flag prints the sections; --write puts them between the marks of READM
 (all rows) and of tests/gpu/README.md; --check exits 1 when one of these has another section. They are made of
 scripts/bench/results/speed.jsonl, what scripts/bench/speed --record has kept, and of the newest result of each GPU (scripts/gpu/table).
 
-A row is an object a line. op "model": one side's (impl) figures of one test (`gpurun bench` has the names) on one file, the
-medians over all measurements of a run, its command, date, machine, commit, load before it, the bytes of weights, keys and
-values that a pass has to read (bytes), what that is as a rate (gb_s) and as a share of what the machine reads just before
-and after it (frac_limit of limit_gb_s, medians over the runs), and with impl "gpurun" the ratio to llama.cpp's row (paired()) and how
-far the logits of the same file lie from llama.cpp's (rel_err, kl, top1); with --reference also how far each side lies from
-the same weights in f32, of two layers (err_f32, peer_err_f32). op "read": what the machine reads when all begins. op
-"host": what a step costs outside the device. op "growth": what a cell costs. op "law": what a prompt of n tokens takes,
-a_ms + b_us n + c_ns n^2, fitted to the sweep of prompts (least squares of relative deviations), and how far the furthest
-point lies from it (off). op "load": milliseconds from opening a file to the logits of a token (ms). A row of gpurun without
-its error, or without the peer's row of the same run, is refused, and so is what was measured while something else was
-running: with more load than cores, or with runs of a side further apart than MOST_DRIFT."""
+A row is an object a line. op "model": one side's (impl) figures of one test (`gpurun bench` has the names) on one file, the medians over
+all measurements of a run, its command, date, machine, commit, load before it, the bytes of weights, keys and values that a pass has to read
+(bytes), what that is as a rate (gb_s) and as a share of what the machine reads just before and after it (frac_limit of limit_gb_s, medians
+over the runs), and with impl "gpurun" the ratio to llama.cpp's row (paired()) and how far the logits of the same file lie from llama.cpp's
+(rel_err, kl, top1); with --reference also how far each side lies from the same weights in f32, of two layers (err_f32, peer_err_f32). op
+"read": what the machine reads when all begins. op "host": what a step costs outside the device. op "growth": what a cell costs. op "law":
+what a prompt of n tokens takes, a_ms + b_us n + c_ns n^2, fitted to the sweep of prompts (least squares of relative deviations), and how
+far the furthest point lies from it (off). op "step": of few tokens and of texts side by side, what a step takes (plane()); op "check":
+where gpurun breaks a rule there (checks()). Rows of impl "ik" (ik_llama.cpp, of --ik) have no errors of logits. op "load": milliseconds
+from opening a file to the logits of a token (ms). A row of gpurun without its error, or without the peer's row of the same run, is refused,
+and so is what was measured while something else was running: with more load than cores, or with runs of a side further apart than
+MOST_DRIFT."""
 import json
 import os
 import re
@@ -31,9 +32,12 @@ RESULTS = os.path.join(ROOT, "scripts", "bench", "results", "speed.jsonl")
 HERE = os.path.dirname(os.path.abspath(__file__))
 FRONT = (("Llama-3.2-1B", "q4_k", "pp512"), ("Llama-3.2-1B", "q4_k", "tg32"), ("Llama-3.2-1B", "bf16", "pp512"), ("Llama-3.2-1B", "bf16", "tg32"),
          ("Llama-3.2-1B, 4 layers", "q4_k_m", "pp8192"), ("Qwen3-30B-A3B, 4 layers", "q4_k_m", "pp512"))
-SWEEPS = ("prompt", "few", "context", "others", "batch")
+SWEEPS = ("prompt", "few", "context", "others", "texts")
+OF_EACH_TYPE = ("few", "texts")
+IMPLS = ("gpurun", "llama.cpp", "ik")
+MOST_SLOWER, LEAST_AHEAD = 0.03, 1.2
 MOST_DRIFT, LEAST_FIT, MOST_OFF = 0.25, 0.9, 0.1
-PLOTS = {"prompt": "Tokens a second, products a second and time of a prompt by its length", "few": "The same of 2 to 128 tokens"}
+PLOTS = {"prompt": "Tokens a second, products a second and time of a prompt by its length", "few": "The same of few tokens"}
 TEST = ("model", "type", "test", "sweep")
 
 
@@ -45,8 +49,8 @@ def name_of(t):
     return name + (f" @ d{t['n_depth']}" if t["n_depth"] else "")
 
 
-def peer_of(row, rows):
-    return next((r for r in rows if r.get("impl") == "llama.cpp" and r["run"] == row["run"] and
+def peer_of(row, rows, impl="llama.cpp"):
+    return next((r for r in rows if r.get("impl") == impl and r["run"] == row["run"] and
                  all(r.get(k) == row.get(k) for k in TEST)), None)
 
 
@@ -72,8 +76,8 @@ def why_not(row, rows):
         return "there is no row of llama.cpp of the same run"
     if row["ratio"] != paired(row["runs"], peer["runs"]):
         return "its ratio is not that of the two rows"
-    for r in (row, peer):
-        if drift(r["runs"]) > MOST_DRIFT:
+    for r in (row, peer, peer_of(row, rows, "ik")):
+        if r and drift(r["runs"]) > MOST_DRIFT:
             return f"the runs of {r['impl']} lie {100 * drift(r['runs']):.0f} % apart: the machine was busy with something else"
     if row["load_before"] > row["cores"]:
         return f"the load was {row['load_before']} before it, more than the {row['cores']} cores"
@@ -114,7 +118,7 @@ def points(rows, sweep, impl):
 
 def growth(rows):
     """Of each side: nanoseconds of a step for a cell of the own text, and for one of another text."""
-    for impl in ("gpurun", "llama.cpp"):
+    for impl in IMPLS:
         own, others = points(rows, "context", impl), points(rows, "others", impl)
         if len(own) < 3:
             continue
@@ -149,7 +153,7 @@ def parabola(points):
 
 def laws(rows):
     """Of each side: what a prompt takes, by its length."""
-    for impl in ("gpurun", "llama.cpp"):
+    for impl in IMPLS:
         of = [r for r in rows if r.get("op") == "model" and r["sweep"] == "prompt" and r["impl"] == impl]
         if len({r["n_prompt"] for r in of}) < 4:
             continue
@@ -157,6 +161,82 @@ def laws(rows):
         yield {"op": "law", "impl": impl, "model": of[0]["model"], "type": of[0]["type"], "lo": min(r["n_prompt"] for r in of),
                "hi": max(r["n_prompt"] for r in of), "a_ms": round(a / 1e3, 3), "b_us": round(b, 3), "c_ns": round(c * 1e3, 4),
                "off": round(off, 4)}
+
+
+# --- what a step of few tokens costs ---
+
+def step_of(row):
+    """(tokens, microseconds, those that its bytes take at the rate the machine reads, products) of one step of a row of few tokens or
+    of texts side by side."""
+    n = row["n_gen"] or 1
+    return row["n_seq"] if row["n_gen"] else row["n_prompt"], row["median_us"] / n, row["bytes"] / n / row["limit_gb_s"] / 1e3, row["flops"] / n
+
+
+def plane(of):
+    """The law of steps (step_of()), fixed + memory + products, by the least squares of relative deviations: microseconds of what is fixed,
+    GFLOP/s of the products, (tokens, measured, predicted) of all, and tokens and deviation of the furthest. The memory's time is not
+    fitted: steps read the same weights, so that nothing would tell it from what is fixed."""
+    unit = max(flops for *_, flops in of)
+    terms = [((1 / us, flops / unit / us), 1 - memory / us) for _, us, memory, flops in of]
+    fixed, products = solve([[sum(t[i] * t[j] for t, _ in terms) for j in range(2)] + [sum(t[i] * y for t, y in terms)] for i in range(2)])
+    predicted = [(n, us, fixed + memory + products * flops / unit) for n, us, memory, flops in of]
+    at, us, law = max(predicted, key=lambda p: abs(p[2] / p[1] - 1))
+    return fixed, unit / products / 1e3, [[n, round(us, 1), round(law, 1)] for n, us, law in predicted], at, law / us - 1
+
+
+def of_each_type(rows, sweep):
+    """{(model, type): {impl: rows}} of a sweep."""
+    found = {}
+    for r in rows:
+        if r.get("op") == "model" and r["sweep"] == sweep and r["impl"] in IMPLS:
+            found.setdefault((r["model"], r["type"]), {}).setdefault(r["impl"], []).append(r)
+    return found
+
+
+def steps(rows):
+    """Of each side, type and sweep of few tokens: the law of the time of a step."""
+    for sweep in OF_EACH_TYPE:
+        for (model, kind), by in of_each_type(rows, sweep).items():
+            for impl, of in by.items():
+                if len(of) >= 4:
+                    fixed, gflop_s, points, at, off = plane([step_of(r) for r in of])
+                    yield {"op": "step", "impl": impl, "sweep": sweep, "model": model, "type": kind, "fixed_us": round(fixed, 1),
+                           "gflop_s": round(gflop_s, 1), "points": points, "at": at, "off": round(off, 4)}
+
+
+def checks(rows):
+    """Of each type and sweep of few tokens: where gpurun is slower than with fewer of them, and where it is less than LEAST_AHEAD of a peer."""
+    for sweep in OF_EACH_TYPE:
+        for (model, kind), by in of_each_type(rows, sweep).items():
+            mine = sorted(by.get("gpurun", ()), key=lambda r: step_of(r)[0])
+            slower, behind = [], []
+            for i, r in enumerate(mine):
+                best = max(mine[:i], key=lambda x: x["tok_s"], default=r)
+                if r["tok_s"] < (1 - MOST_SLOWER) * best["tok_s"]:
+                    slower.append([step_of(r)[0], step_of(best)[0], round(r["tok_s"] / best["tok_s"], 3)])
+                for impl in IMPLS[1:]:
+                    peer = peer_of(r, by.get(impl, ()), impl)
+                    ahead = paired(r["runs"], peer["runs"]) if peer else LEAST_AHEAD
+                    if ahead < LEAST_AHEAD:
+                        behind.append([step_of(r)[0], impl, ahead])
+            if mine:
+                yield {"op": "check", "impl": "gpurun", "sweep": sweep, "model": model, "type": kind, "slower": slower, "behind": behind}
+
+
+def checked(rows):
+    """What steps() and checks() found, in lines."""
+    lines = []
+    for r in rows:
+        what = {"few": "tokens", "texts": "texts"}.get(r.get("sweep"))
+        if r.get("op") == "step":
+            lines.append(f"{r['type']} {r['impl']}, {what}: {r['fixed_us']:.0f} µs + memory + products at {r['gflop_s']:.0f} GFLOP/s; furthest "
+                         f"at {r['at']}, {100 * r['off']:+.1f} %; measured (predicted), µs: "
+                         + ", ".join(f"{n}: {us:.0f} ({law:.0f})" for n, us, law in r["points"]))
+        elif r.get("op") == "check":
+            lines.append(f"{r['type']}, {what} slower than fewer: " + (", ".join(f"{n} {x} of {m}" for n, m, x in r["slower"]) or "none"))
+            behind = ", ".join(f"{n} {x} of {i}" for n, i, x in r["behind"]) or "none"
+            lines.append(f"{r['type']}, {what} with less than {LEAST_AHEAD} of a peer: {behind}")
+    return "".join(line + "\n" for line in lines)
 
 
 # --- the section ---
@@ -174,16 +254,21 @@ def letters(runs):
     return {run: chr(ord("a") + i) if i < 26 else str(i) for i, run in enumerate(runs)}
 
 
-def table(pairs, of):
-    yield "| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio | drift | GB/s | of limit | error | run |"
-    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|:---:|"
+def table(pairs, of, rows):
+    """With columns of ik_llama.cpp where a run had it."""
+    iks = {id(mine): peer_of(mine, rows, "ik") for mine, _ in pairs}
+    more = any(iks.values())
+    yield f"| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio | {'ik_llama.cpp, tok/s | ratio | ' * more}drift | GB/s | of limit | error | run |"
+    yield "|---|---|---:|---:|---:|" + "---:|" * (4 + 2 * more) + ":---:|"
     for mine, peer in pairs:
         error = f"{mine['rel_err']:.0e}"
         if "err_f32" in mine:
             error += f" ({mine['err_f32']:.1e}, {mine['peer_err_f32']:.1e})"
         share = f"{mine['gb_s']:.1f} of {mine['limit_gb_s']:.1f} | {100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else " | "
+        ik = iks[id(mine)]
+        second = f"{ik['tok_s']:.1f} | {paired(mine['runs'], ik['runs']):.2f} | " if ik else " |  | " * more
         yield (f"| {mine['model']} {mine['type'].upper()} | {mine['test']} | {mine['tok_s']:.1f} | {peer['tok_s']:.1f} | "
-               f"{mine['ratio']:.2f} | {100 * drift(mine['runs']):.0f} % | {share} | {error} | {of[mine['run']]} |")
+               f"{mine['ratio']:.2f} | {second}{100 * drift(mine['runs']):.0f} % | {share} | {error} | {of[mine['run']]} |")
 
 
 def batches(run, pairs):
@@ -192,17 +277,19 @@ def batches(run, pairs):
     return ", micro-batches of " + ", ".join(f"{n} ({test})" for test, n in found) if found else ""
 
 
-def legend(pairs, of):
+def legend(pairs, of, rows):
     yield ""
     seen = set()
     for mine, peer in pairs:
         if mine["run"] in seen:
             continue
         seen.add(mine["run"])
+        ik = next((r for r in rows if r.get("impl") == "ik" and r["run"] == mine["run"]), None)
+        second = f" and {ik['impl_rev']}" if ik else ""
         yield (f"- {of[mine['run']]}: `{mine['command']}`, {mine['date']}, commit {mine['commit']}"
                f"{' with changes' if mine['dirty'] else ''}, {mine['cpu']}, {mine['cores']} cores ({mine['isa']}), "
                f"{mine['threads']} threads, load before it {mine['load_before']}; "
-               f"{peer['impl_rev']} built for this processor{batches(mine['run'], pairs)}.")
+               f"{peer['impl_rev']}{second} built for this processor{batches(mine['run'], pairs)}.")
 
 
 def newest_of(rows, op):
@@ -215,7 +302,7 @@ def others(rows, pairs, of):
     """Lines on other programs in the runs that are shown."""
     for mine, _ in pairs:
         for r in rows:
-            if r.get("op") == "model" and r["impl"] not in ("gpurun", "llama.cpp") and r["run"] == mine["run"] and \
+            if r.get("op") == "model" and r["impl"] not in IMPLS and r["run"] == mine["run"] and \
                     all(r.get(k) == mine.get(k) for k in TEST):
                 yield (f"- {r['impl']} ({r['impl_rev']}), {r['model']} {r['type'].upper()}, {r['test']}: {r['tok_s']:.1f} tok/s, gpurun "
                        f"{mine['tok_s'] / r['tok_s']:.2f} times as fast (run {of[r['run']]}).")
@@ -290,7 +377,7 @@ def text(rows, plots=True):
         return "No result that may be shown: `scripts/bench/speed --record` makes one.\n"
     of = letters(dict.fromkeys(mine["run"] for mine, _ in pairs))
     more = [*others(rows, pairs, of), *loads(rows), *costs(rows), *(pictures(rows, PLOTS) if plots else ())]
-    return "\n".join(wrapped([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more])) + "\n"
+    return "\n".join(wrapped([*table(pairs, of, rows), *legend(pairs, of, rows), *([""] if more else []), *more])) + "\n"
 
 
 def front(rows):

@@ -2,13 +2,17 @@
 import copy
 import importlib.util
 import io
+import json
 import os
+import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
 from contextlib import redirect_stderr
 
-sys.path.insert(0, os.path.join(sys.argv.pop(1), "scripts", "bench"))
+BENCH = os.path.join(sys.argv.pop(1), "scripts", "bench")
+sys.path.insert(0, BENCH)
 import rows  # noqa: E402
 import shapes  # noqa: E402
 
@@ -57,7 +61,7 @@ class Rows(unittest.TestCase):
 
     def test_without_the_peer_of_the_same_run_refused(self):
         self.assertIn("no row of llama.cpp", shown(pair()[1:])[1])
-        for name, value in (("run", "another"), ("type", "q4_k"), ("test", "tg5"), ("model", "another"), ("sweep", "batch")):
+        for name, value in (("run", "another"), ("type", "q4_k"), ("test", "tg5"), ("model", "another"), ("sweep", "texts")):
             all_ = pair()
             all_[0][name] = value
             self.assertEqual(shown(all_)[0], [], name)
@@ -99,6 +103,51 @@ class Rows(unittest.TestCase):
         third = {**pair()[0], "impl": "transformers", "impl_rev": "5", "tok_s": 0.5}
         self.assertIn("- transformers (5), a model Q8_0, tg4: 0.5 tok/s, gpurun 4.00 times as fast (run a).", rows.text(pair() + [third]))
         self.assertNotIn("transformers", rows.text(pair() + [{**third, "run": "another"}]))
+
+    def test_the_second_peer(self):
+        """Columns of ik_llama.cpp where a run had it, none elsewhere."""
+        other = [{**r, "run": "earlier"} for r in pair(type="q4_k")]
+        ik = {**pair()[0], "impl": "ik", "impl_rev": "ik_llama.cpp 1", "tok_s": 1.5, "runs": [1.5]}
+        text = rows.text(other + pair() + [ik])
+        self.assertIn("| ratio | ik_llama.cpp, tok/s | ratio | drift |", text)
+        self.assertIn("| a model Q8_0 | tg4 | 2.0 | 1.0 | 2.03 | 1.5 | 1.35 | 3 % |", text)
+        self.assertIn("| a model Q4_K | tg4 | 2.0 | 1.0 | 2.03 |  |  | 3 % |", text)
+        self.assertIn("; 1 and ik_llama.cpp 1 built for this processor", " ".join(text.split()))
+        widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+        self.assertEqual(len(widths), 1, text)
+        self.assertNotIn("ik_llama", rows.text(pair()))
+        self.assertIn("runs of ik lie 40 % apart", shown(pair() + [{**ik, "runs": [1.0, 1.4]}])[1])
+
+    def few(self, us_of, impls=("gpurun", "llama.cpp", "ik"), slow=1.5):
+        """Prompts of 1 to 64 tokens, of 1 MB and 1 MFLOP a token, the peers slower."""
+        for n in (1, 2, 4, 8, 16, 32, 64):
+            for impl in impls:
+                us = us_of(n) * (1 if impl == "gpurun" else slow)
+                yield {**RUN, **TEST, "sweep": "few", "impl": impl, "test": f"pp{n}", "n_prompt": n, "n_gen": 0, "median_us": us,
+                       "bytes": 1e6, "flops": n * 1e6, "tok_s": n * 1e6 / us, "runs": [n * 1e6 / us] * 2}
+
+    def test_the_law_of_a_step(self):
+        """50 us fixed, 100 us of memory at 10 GB/s, 5 us a token at 200 GFLOP/s; one point twice that."""
+        law = lambda n: 50 + 100 + 5 * n
+        found = next(r for r in rows.steps(list(self.few(law))) if r["impl"] == "gpurun")
+        for name, value in (("fixed_us", 50), ("gflop_s", 200), ("off", 0)):
+            self.assertAlmostEqual(found[name], value, places=1)
+        self.assertEqual(found["points"][-1], [64, 470.0, 470.0])
+        found = next(r for r in rows.steps(list(self.few(lambda n: law(n) * (1 + (n == 8))))) if r["impl"] == "gpurun")
+        self.assertEqual(found["at"], 8)
+        self.assertLess(found["off"], -0.2)
+        self.assertEqual(list(rows.steps(list(self.few(law))[:9])), [])
+
+    def test_the_checks_of_few_tokens(self):
+        check = lambda *a, **k: next(rows.checks(list(self.few(*a, **k))))
+        good = check(lambda n: 150 + 5 * n)
+        self.assertEqual((good["slower"], good["behind"]), ([], []))
+        self.assertEqual(check(lambda n: 100 * n * (1.02 if n == 8 else 1))["slower"], [])
+        self.assertEqual(check(lambda n: 100 * n * (1.25 if n == 8 else 1))["slower"], [[8, 1, 0.8]])
+        found = check(lambda n: 150 + 5 * n, slow=1.1)["behind"]
+        self.assertEqual(found[:2], [[1, "llama.cpp", 1.1], [1, "ik", 1.1]])
+        self.assertEqual(len(found), 14)
+        self.assertIn("q8_0, tokens slower than fewer: 8 0.8 of 1\n", rows.checked([check(lambda n: 100 * n * (1.25 if n == 8 else 1))]))
 
     def test_nothing(self):
         self.assertIn("No result", rows.text([]))
@@ -183,6 +232,66 @@ class Rows(unittest.TestCase):
         made = rows.front(rows.read())
         for model, kind, test in rows.FRONT:
             self.assertIn(f"| {model} {kind.upper()} | {test} |", made)
+
+
+LLAMA_BENCH = """
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+assert given["-rtr"] == "1" and given["-o"] == "json" and given["-t"] == "2", given
+tests = [(int(p), 0) for p in given["-p"].split(",") if p != "0"] + [(0, int(n)) for n in given["-n"].split(",") if n != "0"]
+print(json.dumps([{"build_commit": "abc", "repack": True, "n_prompt": p, "n_gen": n, "n_ubatch": int(u), "samples_ns": [1000 * (p + n) + int(u)] * int(given["-r"])}
+                  for u in given["-ub"].split(",") for p, n in tests]))
+"""
+BATCHED_BENCH = """
+given = dict(zip(sys.argv, sys.argv[1:]))
+assert "-rtr" in given and "-pps" in given, given
+n, depth = int(given["-ntg"]), int(given["-npp"])
+counts = [int(x) for x in given["-npl"].split(",")]
+assert int(given["-c"]) >= depth + n * max(counts)
+print("|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |", file=sys.stderr)
+for b in counts:
+    print(f"|{depth:6d} | {n:6d} | {b:4d} | {depth + b * n:6d} | {0.1:8.3f} | {640:8.2f} | {0.5:8.3f} | {100 * b:8.2f} | {0.6:8.3f} | {9:8.2f} |", file=sys.stderr)
+"""
+
+
+class SecondPeer(unittest.TestCase):
+    """ik.py with programs that print what those of ik_llama.cpp do."""
+
+    def ask(self, tests, bench=LLAMA_BENCH, batched=BATCHED_BENCH, names=("llama-bench", "llama-batched-bench")):
+        tests = [{"n_prompt": 0, "n_gen": 0, "n_seq": 1, "n_depth": 0, "n_depth_others": 0, **t} for t in tests]
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "bin").mkdir()
+            for name, text in zip(names, (bench, batched)):
+                path = pathlib.Path(folder) / "bin" / name
+                path.write_text(f"#!{sys.executable}\nimport json\nimport sys\n{text}")
+                path.chmod(0o755)
+            done = subprocess.run([sys.executable, os.path.join(BENCH, "ik.py"), folder, "model.gguf", "--tests", json.dumps(tests), "-t", "2", "-r", "3",
+                                   "-ub", "512,1024"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return done.returncode, [json.loads(x) for x in done.stdout.splitlines()], done.stderr
+
+    def test_rows(self):
+        status, found, said = self.ask([{"n_prompt": 2}, {"n_prompt": 1024}, {"n_gen": 4}, {"n_gen": 4, "n_seq": 8, "n_depth": 64},
+                                        {"n_gen": 4, "n_depth": 64}, {"n_gen": 4, "n_depth": 64, "n_depth_others": 9}])
+        self.assertEqual((status, said), (0, ""))
+        of = {rows.name_of(r): r for r in found}
+        self.assertEqual(set(of), {"pp2", "pp1024", "tg4", "tg4x8 @ d64", "tg4 @ d64"})
+        self.assertEqual((of["pp2"]["samples_ns"], of["pp2"]["n_ubatch"], of["pp2"]["version"]), ([2512] * 3, 512, "ik_llama.cpp abc"))
+        self.assertEqual((of["pp1024"]["samples_ns"], of["pp1024"]["n_ubatch"]), ([1024512] * 3, 512))
+        self.assertEqual((of["tg4"]["itl_p50_ns"], of["tg4"]["ttft_ns"]), (1128, 0))
+        self.assertEqual((of["tg4x8 @ d64"]["samples_ns"], of["tg4x8 @ d64"]["avg_ts"]), ([40_000_000] * 3, 800.0))
+        self.assertEqual(of["tg4 @ d64"]["avg_ts"], 100.0)
+
+    def test_what_it_does_not_understand(self):
+        single, beside = [{"n_gen": 4}], [{"n_gen": 4, "n_seq": 2, "n_depth": 64}]
+        for tests, more, why in ((single, {"bench": "print('no model')"}, "no JSON rows of llama-bench"),
+                                 (single, {"bench": "print('[{\"n_prompt\": 0}]')"}, "no JSON rows of llama-bench"),
+                                 (single, {"bench": LLAMA_BENCH.replace("True", "False")}, "did not repack"),
+                                 (single, {"bench": "print('[]')"}, "llama-bench has no row of"),
+                                 (single, {"bench": "sys.exit('cannot open it')"}, "cannot open it"),
+                                 (single, {"names": ()}, "has no llama-bench"),
+                                 (beside, {"batched": "print('| PP | TG |')"}, "lacks lines of some of [2] texts")):
+            status, found, said = self.ask(tests, **more)
+            self.assertEqual((status, found), (1, []), why)
+            self.assertIn(why, said)
 
 
 @unittest.skipUnless(make_model, "numpy is not installed")
