@@ -222,27 +222,39 @@ static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
     return gr_launch_sm90(l) && gr_launch_has(l, kernel("tile_sm90", w).text);
 }
 
-/* Cuts those pieces into segments that are left when each of 66 clusters has had its turns, on
- * every device, so that sums do not depend on its number of multiprocessors. A tile's sums take as
- * long to write and to read as a chunk or two to multiply, so where other pieces are whole a
- * segment has four chunks at least. Scratch memory for sums is asked for where any number of rows
- * of x up to n_x_row, or any of the products alone, could be cut: plans of fewer tokens, and
- * launches of more products, find it there. */
-static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_x_row,
+/* Cuts those pieces of n launches beside each other that are left when each of 66 clusters has had
+ * its turns, on every device, so that sums do not depend on its number of multiprocessors: into
+ * halves of their rows of x where there is a cluster for each, as one takes 0.6 of the whole's
+ * time; and into segments of columns. A tile's sums take as long to write and to read as a chunk or
+ * two to multiply, so where other pieces are whole a segment has four chunks at least. Scratch
+ * memory for sums is asked for where any number of rows of x up to n_x_row, or any of the products
+ * alone, could be cut: plans of fewer tokens, and launches of more products, find it there. */
+static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int n, int64_t n_x_row,
                      int64_t n_item)
 {
     enum { CLUSTERS = GR_NOMINAL_SM / GR_SM90_CLUSTER, LEAST = 2, LEAST_BESIDE = 4 };
-    const uint32_t left = a->n_whole % CLUSTERS;
     const int64_t chunks = up(a->part[0].x.units, 8), n_least = a->n_row / GR_SM90_CLUSTER * n_item;
+    const uint32_t tile = (uint32_t)gr_sm90_width((int32_t)n_x_row) * GR_SM90_ROWS;
+    uint32_t all = 0, first = 0; /* of the tiles that are cut */
+    for (int i = 0; i < n; i++)
+        all += a[i].n_whole;
+    uint32_t left = all % CLUSTERS, n_segment = 1;
+    const uint32_t n_half = n_x_row > GR_SM90_HALF && left <= CLUSTERS / 2 ? 2 : 1;
     if (left)
-        a->n_segment = (int32_t)gr_launch_segments(left * GR_SM90_CLUSTER, chunks,
-                                                   a->n_whole > left ? LEAST_BESIDE : LEAST);
-    if (a->n_segment > 1)
-        a->n_whole -= left, a->n_work = a->n_whole + left * (uint32_t)a->n_segment;
+        n_segment = (uint32_t)gr_launch_segments(left * n_half * GR_SM90_CLUSTER, chunks,
+                                                 all > left ? LEAST_BESIDE : LEAST);
+    float *sums = NULL;
     if (chunks >= 2 * LEAST_BESIDE || (chunks >= 2 * LEAST && n_least <= CLUSTERS / 2))
-        a->sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_x_row) * GR_NOMINAL_SM *
-                                           GR_SM90_ROWS * sizeof(float));
-    a->count = gr_launch_counters(l);
+        sums = gr_launch_scratch(l, tile * GR_NOMINAL_SM * sizeof(float));
+    for (int i = n; i-- > 0;) {
+        const uint32_t mine = n_half * n_segment > 1 ? GR_MIN(left, a[i].n_whole) : 0;
+        a[i].n_half = (int32_t)n_half, a[i].n_segment = (int32_t)n_segment;
+        a[i].n_whole -= mine;
+        a[i].n_work = a[i].n_whole + mine * n_half * n_segment;
+        a[i].sums = n_segment > 1 ? sums + (size_t)first * n_segment * tile : NULL;
+        a[i].count = gr_launch_counters(l) + first;
+        left -= mine, first += mine * n_half * GR_SM90_CLUSTER;
+    }
 }
 
 /* Number of tiles of rows of n products: with GLU half of a tile's are of each of two. */
@@ -256,33 +268,54 @@ static int32_t rows_sm90(const struct gr_matmul_args *part, int n, bool glu)
     return (int32_t)n_row;
 }
 
-/* Notes n products of the same packed x on wgmma, in n_x tiles of up to n_x_row rows each; glu: as
- * the argument struct has it. Clusters are of neighbours: the two multiprocessors of a TPC, which
- * all devices have whole. */
-static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, int n, int32_t glu,
-                      uint32_t n_x, int64_t n_x_row, int64_t n_item)
+/* Products that share a launch on wgmma. */
+struct group {
+    struct gr_matmul_args part[GR_MATMUL_PARTS];
+    int n;
+    int32_t glu; /* as the argument struct has it */
+};
+
+/* The arguments of their launch, in n_x tiles of rows of x, none of which is cut. */
+static struct gr_matmul_sm90_args args_sm90(const struct group *g, uint32_t n_x, int64_t n_item)
+{
+    struct gr_matmul_sm90_args a = {
+        .n = g->n, .glu = g->glu, .n_x = (int32_t)n_x, .n_half = 1, .n_segment = 1};
+    for (int i = 0; i < g->n; i++)
+        a.part[i] = g->part[i];
+    a.n_row = rows_sm90(g->part, g->n, g->glu != 0);
+    a.n_row = GR_PAD(a.n_row, GR_SM90_CLUSTER);
+    a.n_work = a.n_whole = n_x * ((uint32_t)a.n_row / GR_SM90_CLUSTER) * (uint32_t)n_item;
+    return a;
+}
+
+/* Notes n groups of products of the same packed x on wgmma, in n_x tiles of up to n_x_row rows
+ * each: a launch a group, beside the one in front. Clusters are of neighbours: the two
+ * multiprocessors of a TPC, which all devices have whole. */
+static int tiles_sm90(struct gr_launcher *l, const struct group *g, int n, uint32_t n_x,
+                      int64_t n_x_row, int64_t n_item)
 {
     const struct gr_cuda_facts *facts = gr_launch_facts(l);
-    struct gr_matmul_sm90_args a = {.n = n, .glu = glu, .n_x = (int32_t)n_x, .n_segment = 1};
-    const struct gr_matmul_args *m = part;
+    const uint32_t n_block = facts->clusters ? GR_SM90_CLUSTER : 1;
+    const struct gr_packed_x *x = &g->part[0].x;
+    struct gr_matmul_sm90_args a[GR_MATMUL_PARTS];
+    int rc = 0;
     for (int i = 0; i < n; i++)
-        a.part[i] = part[i];
-    a.n_row = rows_sm90(part, n, glu != 0);
-    a.n_row = GR_PAD(a.n_row, GR_SM90_CLUSTER);
-    a.n_block = facts->clusters ? GR_SM90_CLUSTER : 1;
-    a.n_work = a.n_whole = n_x * ((uint32_t)a.n_row / GR_SM90_CLUSTER) * (uint32_t)n_item;
-    if (!m->tiles)
-        cut_sm90(l, &a, GR_MIN(n_x_row, GR_SM90_X_ROWS), n_item);
-    int rc =
-        gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
-                             (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, GR_SM90_BOX, 64);
-    const uint32_t n_block = (uint32_t)a.n_block;
-    a.n_work *= GR_SM90_CLUSTER / n_block;
-    a.n_cluster = GR_MIN(a.n_work, GR_MAX(1, (uint32_t)facts->n_sm / n_block));
-    const struct gr_grid grid = {a.n_cluster * n_block, 1, 1};
-    return rc ? rc
-              : gr_launch_clusters(l, kernel("tile_sm90", &m->w).text, grid, n_block, 384,
-                                   (uint32_t)gr_sm90_smem(m->w.dtype).bytes, &a, sizeof a);
+        a[i] = args_sm90(&g[i], n_x, n_item);
+    if (!g->part[0].tiles)
+        cut_sm90(l, a, n, GR_MIN(n_x_row, GR_SM90_X_ROWS), n_item);
+    for (int i = 0; i < n && !rc; i++) {
+        const struct gr_ten *w = &g[i].part[0].w;
+        rc = gr_launch_tensor_map(l, &a[i].map, x->x, w->dtype == GR_BF16, x->n,
+                                  (int64_t)x->units * 32, (int64_t)x->units * 64, GR_SM90_BOX, 64);
+        a[i].beside = i > 0, a[i].n_block = (int32_t)n_block;
+        a[i].n_work *= GR_SM90_CLUSTER / n_block;
+        a[i].n_cluster = GR_MIN(a[i].n_work, GR_MAX(1, (uint32_t)facts->n_sm / n_block));
+        const struct gr_grid grid = {a[i].n_cluster * n_block, 1, 1};
+        if (!rc)
+            rc = gr_launch_clusters(l, kernel("tile_sm90", w).text, grid, n_block, 384,
+                                    (uint32_t)gr_sm90_smem(w->dtype).bytes, &a[i], sizeof a[i]);
+    }
+    return rc;
 }
 
 /* Notes a product in tiles of x (n_x of them along the grid, of up to n rows), of rows of weights,
@@ -290,8 +323,10 @@ static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, 
 static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n,
                  int64_t n_item)
 {
-    if (on_sm90(l, &m->w))
-        return tiles_sm90(l, m, 1, 0, n_x, n, n_item);
+    if (on_sm90(l, &m->w)) {
+        const struct group g = {.part = {*m}, .n = 1};
+        return tiles_sm90(l, &g, 1, n_x, n, n_item);
+    }
     struct gr_grid grid = {n_x, up(n_tile(&m->w) * GR_PACK_ROWS, TILE_ROWS), (uint32_t)n_item};
     uint32_t whole = gr_pack_is_whole(m->w.dtype) ? whole_bytes(&m->w, 2 * TILE_ROWS / 16) : 0;
     return gr_launch(l, kernel("tile", &m->w).text, grid, 128,
@@ -344,22 +379,38 @@ static struct gr_matmul_args matmul_id_of(const struct gr_args_matmul_id *a)
     return m;
 }
 
-/* True when product b, behind a, reads the same packed x with the same kernel, and nothing that the
- * other writes. */
+/* True when product b, behind a, reads the same x, and nothing that the other writes. */
 static bool goes_with(const struct gr_node *a, const struct gr_node *b)
 {
     if (b->op != a->op)
         return false;
     if (a->op == GR_OP_MATMUL) {
         const struct gr_args_matmul *p = &a->a.matmul, *q = &b->a.matmul;
-        return p->w.dtype == q->w.dtype && gr_ten_same(&p->x, &q->x) &&
-               !gr_ten_overlap(&p->y, &q->y) && !gr_ten_overlap(&p->y, &q->res) &&
-               !gr_ten_overlap(&q->y, &p->res) && !gr_ten_overlap(&q->y, &p->x);
+        return gr_ten_same(&p->x, &q->x) && !gr_ten_overlap(&p->y, &q->y) &&
+               !gr_ten_overlap(&p->y, &q->res) && !gr_ten_overlap(&q->y, &p->res) &&
+               !gr_ten_overlap(&q->y, &p->x);
     }
     const struct gr_args_matmul_id *p = &a->a.matmul_id, *q = &b->a.matmul_id;
-    return p->w.dtype == q->w.dtype && gr_ten_same(&p->x, &q->x) && gr_ten_same(&p->ids, &q->ids) &&
+    return gr_ten_same(&p->x, &q->x) && gr_ten_same(&p->ids, &q->ids) &&
            !gr_ten_overlap(&p->y, &q->y) && !gr_ten_overlap(&q->y, &p->x) &&
            !gr_ten_overlap(&q->y, &p->ids);
+}
+
+/* The weights of a product. */
+static const struct gr_ten *weights(const struct gr_node *n)
+{
+    return n->op == GR_OP_MATMUL ? &n->a.matmul.w : &n->a.matmul_id.w;
+}
+
+/* The k-th node behind this one where it is a product that goes with all in front of it; or NULL.
+ */
+static const struct gr_node *next_of(const struct gr_launcher *l, int k)
+{
+    const struct gr_node *first = gr_launch_behind(l, 0), *next = gr_launch_behind(l, k);
+    for (int i = 0; next && i < k; i++)
+        if (!goes_with(first + i, next))
+            return NULL;
+    return next;
 }
 
 /* Fills in the epilogue of the products of p, the last of which is node p->n - 1. */
@@ -380,25 +431,23 @@ static int with_epilogue(struct gr_launcher *l, struct gr_matmul_mv_args *p)
     return gr_epilogue_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0]), &p->epilogue);
 }
 
-/* Collects the product m, packed x and all, and the products behind it that can share its launch;
- * returns their number. */
-static int gather(const struct gr_launcher *l, const struct gr_matmul_args *m,
+/* Collects the product of node k, with packed x and all as m has it, and those behind it that can
+ * share its launch; returns their number. */
+static int gather(const struct gr_launcher *l, int k, const struct gr_matmul_args *m,
                   struct gr_matmul_args *part)
 {
-    const struct gr_node *first = gr_launch_behind(l, 0);
-    int n = 1;
-    part[0] = *m;
-    for (; first && n < GR_MATMUL_PARTS; n++) {
-        const struct gr_node *next = gr_launch_behind(l, n);
-        bool goes = next != NULL;
-        for (int i = 0; i < n && goes; i++)
-            goes = goes_with(first + i, next);
-        if (!goes)
-            break;
+    const struct gr_node *first = gr_launch_behind(l, k), *next = first;
+    int n = 0;
+    if (!first) {
+        part[0] = *m;
+        return 1;
+    }
+    for (; n < GR_MATMUL_PARTS && next && weights(next)->dtype == weights(first)->dtype; n++) {
         part[n] = next->op == GR_OP_MATMUL ? matmul_of(&next->a.matmul)
                                            : matmul_id_of(&next->a.matmul_id);
         part[n].x = m->x, part[n].n_tok = m->n_tok;
         part[n].ids = m->ids, part[n].order = m->order, part[n].tiles = m->tiles;
+        next = next_of(l, k + n + 1);
     }
     return n;
 }
@@ -407,18 +456,18 @@ static int gather(const struct gr_launcher *l, const struct gr_matmul_args *m,
 static int stream_all(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     struct gr_matmul_mv_args p = {.n_item = (int32_t)n_item};
-    p.n = gather(l, m, p.part);
+    p.n = gather(l, 0, m, p.part);
     lay_work(&p);
     gr_launch_skip(l, p.n - 1 + with_epilogue(l, &p));
     return stream_parts(l, &p);
 }
 
-/* Turns two products into GLU of them, where that is the next node and their only use: part 0 is
- * the gate then, and its y the result. Returns the kind + 1, or 0. */
-static int32_t with_glu(const struct gr_launcher *l, int n, struct gr_matmul_args *part)
+/* Turns the two products from node k on into GLU of them, where that is the next node and their
+ * only use: part 0 is the gate then, and its y the result. Returns the kind + 1, or 0. */
+static int32_t with_glu(const struct gr_launcher *l, int k, int n, struct gr_matmul_args *part)
 {
     enum { A_AND_B = 3 }; /* the first operands of GLU */
-    const struct gr_node *first = gr_launch_behind(l, 0), *next = gr_launch_behind(l, n);
+    const struct gr_node *first = gr_launch_behind(l, k), *next = gr_launch_behind(l, k + n);
     if (n != 2 || !next || next->op != GR_OP_GLU || (next->ends & A_AND_B) != A_AND_B)
         return 0;
     const struct gr_args_glu *a = &next->a.glu;
@@ -436,16 +485,35 @@ static int32_t with_glu(const struct gr_launcher *l, int n, struct gr_matmul_arg
     return a->kind + 1;
 }
 
-/* Notes all of these in one launch, where they run on wgmma. */
+/* True when the k-th node behind this one is a product that can run beside those in front of it:
+ * weights of another type, and the same packed x. */
+static bool runs_beside(const struct gr_launcher *l, int k)
+{
+    const struct gr_node *first = gr_launch_behind(l, 0), *next = first ? next_of(l, k) : NULL;
+    if (!next || next->op != GR_OP_MATMUL)
+        return false;
+    const struct gr_args_matmul *a = &next->a.matmul;
+    return (a->w.dtype == GR_BF16) == (weights(first)->dtype == GR_BF16) && on_sm90(l, &a->w) &&
+           !gr_launch_by_library(l, a->w.dtype, a->w.rows, a->w.cols, a->y.rows);
+}
+
+/* Notes all of these where they run on wgmma, those of one type in one launch. */
 static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n)
 {
-    struct gr_matmul_args part[GR_MATMUL_PARTS];
+    struct group g[GR_MATMUL_PARTS];
+    int n_group = 0, n_node = 0;
     if (!on_sm90(l, &m->w))
         return tiles(l, m, n_x, n, 1);
-    int n_part = gather(l, m, part);
-    const int32_t glu = with_glu(l, n_part, part);
-    gr_launch_skip(l, n_part - 1 + (glu != 0));
-    return tiles_sm90(l, part, n_part, glu, n_x, n, 1);
+    do {
+        struct group *next = &g[n_group];
+        next->n = gather(l, n_node, m, next->part);
+        next->glu = with_glu(l, n_node, next->n, next->part);
+        if (next->glu && n_group) /* begins behind them, as its result may lie where theirs do */
+            break;
+        n_node += next->n + (next->glu != 0), n_group++;
+    } while (!g->glu && n_group < GR_MATMUL_PARTS && runs_beside(l, n_node));
+    gr_launch_skip(l, n_node - 1);
+    return tiles_sm90(l, g, n_group, n_x, n, 1);
 }
 
 /* ---- the operations ---- */

@@ -8,8 +8,10 @@
 // Grid: a block a multiprocessor, in clusters of two where the device has them, which take turns at
 // the work: a tile of 128 tokens (for experts of pairs) of an item and, for each block of a
 // cluster, of 128 rows. Rows of products of the same packed x stand one after another. The pieces
-// of the last round, if they are few, are cut into segments of columns, and the last block of a
-// tile adds up. Reasons: one warp fetches packed chunks as they are, another one packed x (by_step,
+// of the last round, if they are few, are cut: into halves of the tokens, which cost 0.6 of a whole
+// each, and if there is room for more into segments of columns, whose sums the last block of a tile
+// adds. Products with weights of another type run beside this launch, on multiprocessors that its
+// last round leaves free. Reasons: one warp fetches packed chunks as they are, another one packed x (by_step,
 // 64 columns a stage, swizzled), of which each block of a cluster fetches half for both: L2 gives a
 // multiprocessor 50 KB in place of 82 for a chunk of Q4_K and 128 tokens. They go on to the next
 // tile while this one is multiplied and stored. Two warpgroups with 64 rows each take turns at the
@@ -74,8 +76,11 @@ GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a, uint32_t 
     constexpr uint32_t PAIR = GR_SM90_CLUSTER;
     const uint32_t tile = i * a.n_block + blockIdx.x % a.n_block, at = tile / PAIR;
     const bool cut = at >= a.n_whole;
-    const uint32_t n_segment = cut ? (uint32_t)a.n_segment : 1, behind = cut ? at - a.n_whole : 0;
-    const uint32_t piece = cut ? a.n_whole + behind / n_segment : at, segment = behind % n_segment;
+    const uint32_t n_half = cut ? (uint32_t)a.n_half : 1,
+                   n_segment = cut ? (uint32_t)a.n_segment : 1, behind = cut ? at - a.n_whole : 0;
+    const uint32_t part = behind / n_segment, segment = behind - part * n_segment,
+                   before = part / n_half, half = part - before * n_half,
+                   piece = cut ? a.n_whole + before : at;
     const uint32_t n_pair = (uint32_t)a.n_row / PAIR, item = piece / (n_pair * a.n_x);
     uint32_t in = piece - item * n_pair * a.n_x;
     const uint32_t first = in / (GR_SM90_GROUP * n_pair) * GR_SM90_GROUP;
@@ -94,12 +99,13 @@ GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a, uint32_t 
     return {i,
             m,
             m.tiles ? mm_tile(m, (int)x)
-                    : mm_item(m, item, (int)x * GR_SM90_X_ROWS, GR_SM90_X_ROWS),
+                    : mm_item(m, item, (int)(x * GR_SM90_X_ROWS + half * GR_SM90_HALF),
+                              n_half > 1 ? GR_SM90_HALF : GR_SM90_X_ROWS),
             (int)row * sm90_tiles(a),
             (int)(chunks * segment / n_segment),
             (int)(chunks * (segment + 1) / n_segment),
             n_segment,
-            (behind / n_segment * PAIR + tile % PAIR) * n_segment + segment};
+            (part * PAIR + tile % PAIR) * n_segment + segment};
 }
 
 // Calls f(work) for each piece of the block's work, in their order.
@@ -107,7 +113,7 @@ template <class F> GR_DEV void sm90_each(const struct gr_matmul_sm90_args &a, F 
 {
     for (uint32_t i = blockIdx.x / a.n_block; i < a.n_work; i += a.n_cluster) {
         const struct sm90_work work = sm90_work(a, i);
-        if (work.item.n)
+        if (work.item.n > 0) // a half may have none
             f(work);
     }
 }
@@ -490,6 +496,15 @@ GR_DEV void sm90_tile(const struct gr_matmul_sm90_args &a, const struct sm90_wor
     sm90_store<N>(a, sm90_work(a, opaque(work.i)), (float *)(smem + ring.AT.sums), acc);
 }
 
+// What a launch in front has written may be read from here on: what all of them have, unless this
+// one runs beside it.
+GR_DEV void sm90_begin(const struct gr_matmul_sm90_args &a)
+{
+    if (!a.beside)
+        griddep_wait();
+    griddep_launch();
+}
+
 // Two warpgroups, 64 rows each.
 template <uint32_t T>
 GR_DEV void sm90_consume(const struct gr_matmul_sm90_args &a, unsigned char *smem)
@@ -523,15 +538,16 @@ template <uint32_t T> GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_a
                 griddep_wait(); // they are the launch in front's
             sm90_bring_weights<T>(a, smem);
         } else if (threadIdx.x == 32) {
-            griddep_begin();
+            sm90_begin(a);
             cluster_wait(); // the other block's barriers are there
             sm90_bring_x<T>(a, smem);
         }
     } else {
         setmaxnreg_inc<232>();
-        griddep_begin();
+        sm90_begin(a);
         cluster_wait();
         sm90_consume<T>(a, smem);
+        griddep_wait(); // whoever waits for this launch waits for the one in front as well
         cluster_arrive(); // the other block may still give stages back to this one
         cluster_wait();
     }

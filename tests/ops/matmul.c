@@ -232,12 +232,16 @@ Test(matmul, long_rows)
     matmul_case((struct mm){GR_BF16, 26, 16, 8192 + 4096 + 258, true, false, false, 1}, OPS_NORMAL);
 }
 
-/* More pieces of work on wgmma than 66 clusters have at once: the 67th is cut into two segments,
- * its second block has copies of rows alone. */
+/* More pieces of work on wgmma than 66 clusters have at once: the 67th is cut into two segments, or
+ * halves of its tokens; its second block has copies of rows alone. */
 Test(matmul, left_pieces)
 {
-    if (!ops_on_cpu())
-        matmul_case((struct mm){GR_Q4_0, 25, 66 * 256 + 100, 2048, true, true, false, 1},
+    static const struct {
+        int64_t n_tok, n_in;
+    } of[] = {{25, 2048}, {70, 288}};
+    for (size_t i = 0; i < GR_COUNT(of) && !ops_on_cpu(); i++)
+        matmul_case((struct mm){GR_Q4_0, of[i].n_tok, 66 * 256 + 100, of[i].n_in, true, true, false,
+                                1},
                     OPS_NORMAL);
 }
 

@@ -127,9 +127,20 @@ struct gr_matmul_args {
  * one for each block of a cluster; the clusters of a launch take turns at them. Pieces run over
  * groups of GR_SM90_GROUP tiles of x, in a group over tiles of rows, for each over the group's
  * tiles of x: so blocks that run at the same time share both. Those from n_whole on, for which a
- * device has more clusters than there are pieces left, are cut into segments of their columns,
- * whose sums the last block of a tile adds. */
-enum { GR_SM90_ROWS = 128, GR_SM90_X_ROWS = 128, GR_SM90_GROUP = 8, GR_SM90_CLUSTER = 2 };
+ * device has more clusters than there are pieces left, are cut: where a tile of x may have more
+ * rows than GR_SM90_HALF and two clusters can share it, into halves of its rows, and each into
+ * segments of their columns, whose sums the last block of a tile adds.
+ *
+ * A launch `beside` the one in front of it, which has products of the same packed x, depends on
+ * nothing that one writes: its blocks run as soon as those of the other leave them room, and wait
+ * for its end with their own. */
+enum {
+    GR_SM90_ROWS = 128,
+    GR_SM90_X_ROWS = 128,
+    GR_SM90_HALF = 64,
+    GR_SM90_GROUP = 8,
+    GR_SM90_CLUSTER = 2
+};
 
 struct gr_matmul_sm90_args {
     struct gr_tensor_map map; /* boxes of GR_SM90_BOX rows */
@@ -137,9 +148,10 @@ struct gr_matmul_sm90_args {
     int32_t n;          /* products */
     int32_t glu;        /* 0: none; otherwise y of part 0 is GLU of the products, the gate first, of
                            kind glu - 1 (enum gr_act_kind), in tiles of half as many rows of each */
+    int32_t beside;     /* 1: the launch in front */
     int32_t n_block;    /* of a cluster: 1, or GR_SM90_CLUSTER */
     int32_t n_x, n_row; /* tiles of x, of rows of weights */
-    int32_t n_segment;
+    int32_t n_half, n_segment;  /* of a piece that is cut, of its rows of x and of each's columns */
     uint32_t n_whole;           /* pieces that are not cut */
     uint32_t n_cluster, n_work; /* of the grid; what its clusters take turns at */
     float *sums;     /* [tile that is cut][segment][gr_sm90_width(n_tok) * GR_SM90_ROWS], as threads
@@ -151,7 +163,7 @@ struct gr_matmul_sm90_args {
  * weights for them, or 128. */
 GR_PACK_FN int32_t gr_sm90_width(int32_t n)
 {
-    return n <= 64 ? 64 : 128;
+    return n <= GR_SM90_HALF ? GR_SM90_HALF : 128;
 }
 
 /* A block's shared memory, bytes: a ring of stages, each 64 columns of its x; sums on their way to

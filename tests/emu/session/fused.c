@@ -113,7 +113,7 @@ static struct gr_ten packed(struct program *p, void *data, uint32_t type, int64_
                           .batch = n,
                           .rows = rows,
                           .cols = cols,
-                          .row_bytes = cols * (type == GR_F32 ? 4 : 2),
+                          .row_bytes = (int64_t)gr_row_bytes(type, (uint64_t)cols),
                           .dtype = type},
                   t = host;
     void *at = p->b->api->alloc(p->b, p->b->api->weight_bytes(p->b, &host, true));
@@ -131,6 +131,21 @@ static struct gr_ten matrices(struct program *p, int64_t n, int64_t rows, int64_
     for (int64_t i = 0; i < n * rows * cols; i++)
         v[i] = (uint16_t)(0x2000 | (gr_rng_u32(&p->rng) & 0x83ff)); /* 2^-7 .. 2^-6, both signs */
     struct gr_ten t = packed(p, v, GR_F16, n, rows, cols);
+    free(v);
+    return t;
+}
+
+/* A matrix of Q8_0. */
+static struct gr_ten blocks(struct program *p, int64_t rows, int64_t cols)
+{
+    const size_t n = (size_t)(rows * cols / 32), bytes = 34;
+    uint8_t *v = calloc(n, bytes);
+    for (size_t i = 0; i < n; i++) {
+        v[i * bytes + 1] = 0x14; /* a scale of 2^-10 */
+        for (size_t k = 2; k < bytes; k++)
+            v[i * bytes + k] = (uint8_t)(gr_rng_u32(&p->rng) & 0xff);
+    }
+    struct gr_ten t = packed(p, v, GR_Q8_0, 1, rows, cols);
     free(v);
     return t;
 }
@@ -500,6 +515,29 @@ static void long_rows(int64_t n_tok, int64_t cols, const char *what)
     done(&p);
 }
 
+/* Q and K, V of another type, and a product of theirs: of V, or of x; tiles of one piece of work or
+ * of several. */
+static void beside(int64_t n_tok, int64_t cols, bool of_v, int64_t launches, const char *what)
+{
+    struct program p = program(13);
+    struct gr_ten x = ten(&p, n_tok, cols), q = ten(&p, n_tok, 272), k = ten(&p, n_tok, 48),
+                  v = ten(&p, n_tok, 64), y = ten(&p, n_tok, 64);
+    matmul(&p, x, q, none);
+    matmul(&p, x, k, none);
+    node(&p, GR_OP_MATMUL)->a.matmul =
+        (struct gr_args_matmul){.x = x, .w = blocks(&p, 64, cols), .y = v, .scale = 1};
+    matmul(&p, of_v ? v : x, y, v);
+    same(&p, launches, what);
+    done(&p);
+}
+
+Test(fused, beside)
+{
+    beside(40, 128, true, 5, "forty tokens");
+    beside(70, 1056, true, 5, "seventy tokens, halves of tiles in segments");
+    beside(130, 96, false, 4, "three tiles of tokens or more, and what adds V behind it");
+}
+
 /* One program where each block has a tile, and where a device holds so few blocks that each has
  * several: of one or more slices, items and products, and not all as many. */
 static void on_devices(int which)
@@ -532,8 +570,11 @@ static void on_devices(int which)
         case 7:
             long_rows(2, 1536, "rows of two turns");
             break;
-        default:
+        case 8:
             long_rows(20, 2112, "twenty tokens, rows of several turns");
+            break;
+        default:
+            beside(70, 1056, true, 5, "halves of tiles");
         }
     }
     free(first);
@@ -542,7 +583,7 @@ static void on_devices(int which)
 
 Test(fused, bits_are_those_of_any_device)
 {
-    for (int i = 0; i <= 8; i++)
+    for (int i = 0; i <= 9; i++)
         on_devices(i);
 }
 
@@ -626,6 +667,29 @@ Test(fused, products_apart)
     two_products(64, false, false, 3, "the second over the first");
     two_products(-1, true, false, 3, "the second adds the first");
     two_products(-1, false, true, 3, "the second over x");
+}
+
+/* Two products of x by tiles, of types that share no launch: the second adds the first's result, or
+ * is written over it, and waits for it. */
+static void two_types(bool over_first)
+{
+    struct program p = program(14);
+    struct gr_ten x = ten(&p, 40, 64), y = ten(&p, 40, 64), z = ten(&p, 40, 64);
+    matmul(&p, x, y, none);
+    node(&p, GR_OP_MATMUL)->a.matmul =
+        (struct gr_args_matmul){.x = x,
+                                .w = blocks(&p, 64, 64),
+                                .y = over_first ? y : z,
+                                .res = over_first ? none : y,
+                                .scale = 1};
+    same(&p, 3, over_first ? "over the first" : "adds the first");
+    done(&p);
+}
+
+Test(fused, beside_not)
+{
+    two_types(false);
+    two_types(true);
 }
 
 static void two_norms(int64_t from, int64_t to, int64_t launches, const char *what)
