@@ -66,6 +66,11 @@ void *gr_launch_scratch(struct gr_launcher *l, size_t bytes);
 void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
                         size_t bytes, bool in_turn, bool *fresh);
 
+/* States that this node's launches write what is derived from x, a result of it or of a node that it
+ * does as well, in place of x, which no node reads as it is. */
+void gr_launch_derive_in_place(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
+                               size_t bytes);
+
 /* The k-th node behind this one in the segment (0 = this one); NULL when there is none, or while
  * measuring, when each node stands alone. Launchers decide by it about fusions: which of the next
  * nodes this node's launches do as well. */

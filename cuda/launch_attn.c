@@ -230,6 +230,9 @@ static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct 
     int err = gr_launch(l, kernel, grid, DECODE_THREADS, (uint32_t)smem, k, sizeof *k);
     if (err || k->count)
         return err;
+    if (k->up)
+        return gr_launch(l, "gr_attn_decode_level", (struct gr_grid){(uint32_t)k->n_tok, 1, 1},
+                         DECODE_THREADS, (uint32_t)exact, k, sizeof *k);
     grid = (struct gr_grid){(uint32_t)(k->n_head + DECODE_HEADS - 1) / DECODE_HEADS,
                             (uint32_t)tokens, 1};
     return gr_launch(l, "gr_attn_decode_join", grid, DECODE_THREADS, (uint32_t)exact, k, sizeof *k);
@@ -316,6 +319,17 @@ static struct many set_prefill(const struct gr_launcher *l, struct gr_kernel_att
     return (struct many){s->kernel, PREFILL_QUERIES, PREFILL_THREADS};
 }
 
+/* Lets the tokens that this kernel takes be written as packed x of y where a product on wgmma is
+ * next, and the only one to read it. */
+static void set_groups(struct gr_launcher *l, struct gr_kernel_attn *k, const struct gr_ten *y)
+{
+    if (k->d_v % GR_PACKED_X_GROUP)
+        return;
+    int8_t *up = gr_launch_scratch(l, (size_t)(y->rows * y->cols / GR_PACKED_X_GROUP));
+    if (gr_packed_x_groups_ahead(l, 0, y, &k->packed_x))
+        k->up = up;
+}
+
 static int prefill(struct gr_launcher *l, const struct gr_kernel_attn *k, const struct many *m)
 {
     int32_t tokens = m->n_q / k->n_pack;
@@ -349,6 +363,10 @@ int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
     if (!tiled(a) || !set_decode(l, &k))
         return any(l, &k);
     struct many many = set_prefill(l, &long_runs);
+    if (many.kernel) {
+        set_groups(l, &long_runs, &a->y);
+        k.packed_x = long_runs.packed_x, k.up = long_runs.up;
+    }
     k.all = !many.kernel;
     k.n_each = many.kernel ? 8 : 1;
     int err = many.kernel ? prefill(l, &long_runs, &many) : 0;

@@ -216,12 +216,6 @@ static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int
     return stream(l, m, n_item);
 }
 
-/* True when this product's tiles run on wgmma. */
-static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
-{
-    return gr_launch_sm90(l) && gr_launch_has(l, kernel("tile_sm90", w).text);
-}
-
 /* Cuts those pieces of n launches beside each other that are left when each of 66 clusters has had
  * its turns, on every device, so that sums do not depend on its number of multiprocessors: into
  * halves of their rows of x where there is a cluster for each, as one takes 0.6 of the whole's
@@ -273,17 +267,32 @@ struct group {
     struct gr_matmul_args part[GR_MATMUL_PARTS];
     int n;
     int32_t glu; /* as the argument struct has it */
+    struct gr_packed_x_groups glu_x;
 };
+
+/* True when the copy engine can bring residuals: by what it asks of addresses, to slots that hold
+ * them, of tiles that are whole. */
+static bool res_ahead(const struct gr_matmul_args *m)
+{
+    return m->res && (uintptr_t)m->res % 16 == 0 && m->res_row_bytes % 16 == 0 &&
+           m->w.offset == 0 && m->w.rows % GR_SM90_ROWS == 0 &&
+           gr_sm90_smem(m->w.dtype).slot_bytes >= GR_SM90_PIECE * GR_SM90_ROWS * 4;
+}
 
 /* The arguments of their launch, in n_x tiles of rows of x, none of which is cut. */
 static struct gr_matmul_sm90_args args_sm90(const struct group *g, uint32_t n_x, int64_t n_item)
 {
-    struct gr_matmul_sm90_args a = {
-        .n = g->n, .glu = g->glu, .n_x = (int32_t)n_x, .n_half = 1, .n_segment = 1};
+    struct gr_matmul_sm90_args a = {.n = g->n,
+                                    .glu = g->glu,
+                                    .glu_x = g->glu_x,
+                                    .n_x = (int32_t)n_x,
+                                    .n_half = 1,
+                                    .n_segment = 1};
     for (int i = 0; i < g->n; i++)
         a.part[i] = g->part[i];
     a.n_row = rows_sm90(g->part, g->n, g->glu != 0);
     a.n_row = GR_PAD(a.n_row, GR_SM90_CLUSTER);
+    a.res_ahead = g->n == 1 && res_ahead(g->part);
     a.n_work = a.n_whole = n_x * ((uint32_t)a.n_row / GR_SM90_CLUSTER) * (uint32_t)n_item;
     return a;
 }
@@ -323,7 +332,7 @@ static int tiles_sm90(struct gr_launcher *l, const struct group *g, int n, uint3
 static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n,
                  int64_t n_item)
 {
-    if (on_sm90(l, &m->w)) {
+    if (gr_packed_x_on_wgmma(l, &m->w)) {
         const struct group g = {.part = {*m}, .n = 1};
         return tiles_sm90(l, &g, 1, n_x, n, n_item);
     }
@@ -350,8 +359,8 @@ static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_
                                           up(n_tile(&m->w) * GR_PACK_ROWS, F32_TILE),
                                           (uint32_t)n_item},
                          256, 0, m, sizeof *m);
-    return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? GR_SM90_X_ROWS : TILE_TOKENS), m->n_tok,
-                 n_item);
+    return tiles(l, m, up(m->n_tok, gr_packed_x_on_wgmma(l, &m->w) ? GR_SM90_X_ROWS : TILE_TOKENS),
+                 m->n_tok, n_item);
 }
 
 /* ---- products of the same packed x ---- */
@@ -493,16 +502,17 @@ static bool runs_beside(const struct gr_launcher *l, int k)
     if (!next || next->op != GR_OP_MATMUL)
         return false;
     const struct gr_args_matmul *a = &next->a.matmul;
-    return (a->w.dtype == GR_BF16) == (weights(first)->dtype == GR_BF16) && on_sm90(l, &a->w) &&
+    return (a->w.dtype == GR_BF16) == (weights(first)->dtype == GR_BF16) &&
+           gr_packed_x_on_wgmma(l, &a->w) &&
            !gr_launch_by_library(l, a->w.dtype, a->w.rows, a->w.cols, a->y.rows);
 }
 
 /* Notes all of these where they run on wgmma, those of one type in one launch. */
 static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n)
 {
-    struct group g[GR_MATMUL_PARTS];
+    struct group g[GR_MATMUL_PARTS] = {0};
     int n_group = 0, n_node = 0;
-    if (!on_sm90(l, &m->w))
+    if (!gr_packed_x_on_wgmma(l, &m->w))
         return tiles(l, m, n_x, n, 1);
     do {
         struct group *next = &g[n_group];
@@ -512,8 +522,14 @@ static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint
             break;
         n_node += next->n + (next->glu != 0), n_group++;
     } while (!g->glu && n_group < GR_MATMUL_PARTS && runs_beside(l, n_node));
+    const bool is_float = m->w.dtype == GR_F16 || m->w.dtype == GR_BF16;
+    if (g->glu && !m->tiles && !m->w.offset && !is_float) {
+        const int k = n_node - 1;
+        (void)gr_packed_x_groups_in_place(l, k, &gr_launch_behind(l, k)->a.glu.y, &g->glu_x);
+    }
     gr_launch_skip(l, n_node - 1);
-    return tiles_sm90(l, g, n_group, n_x, n, 1);
+    int rc = tiles_sm90(l, g, n_group, n_x, n, 1);
+    return rc || !g->glu_x.to.n ? rc : gr_packed_x_level(l, &g->glu_x);
 }
 
 /* ---- the operations ---- */
@@ -533,7 +549,7 @@ int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
         rc = gr_matmul_plain(l, &m, &done);
     if (rc || done)
         return rc;
-    return on_sm90(l, &m.w) && m.n_tok > GR_MV3_TOKENS
+    return gr_packed_x_on_wgmma(l, &m.w) && m.n_tok > GR_MV3_TOKENS
                ? tiles_all(l, &m, up(m.n_tok, GR_SM90_X_ROWS), m.n_tok)
                : product(l, &m, 1);
 }
@@ -581,7 +597,7 @@ static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_i
                             struct gr_matmul_args *m)
 {
     int64_t n = a->y.rows, n_expert = a->w.batch;
-    int tile = on_sm90(l, &a->w) ? GR_SM90_X_ROWS : TILE_TOKENS;
+    int tile = gr_packed_x_on_wgmma(l, &a->w) ? GR_SM90_X_ROWS : TILE_TOKENS;
     uint32_t n_x = (uint32_t)GR_MIN(n, up(n, tile) + n_expert);
     int32_t *order = gr_launch_scratch(l, (size_t)n * 4);
     int32_t *table = gr_launch_scratch(l, (1 + 3 * (size_t)n_x) * 4);

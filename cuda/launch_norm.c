@@ -42,8 +42,11 @@ int gr_cuda_norm(struct gr_launcher *l, const struct gr_args_norm *a)
     int64_t n = a->x.rows * (a->x.cols / a->group);
     struct gr_norm_packed_x_args f = {.norm = *a};
     bool held = gr_norm_vec4(a) && a->group <= BLOCK_COLS;
-    if (held && a->group == a->x.cols && gr_packed_x_ahead(l, 0, &a->y, &f.packed_x))
-        return gr_launch_items(l, "gr_norm_packed_x", n, 1, BLOCK, 0, &f, sizeof f);
+    if (held && a->group == a->x.cols && gr_packed_x_ahead(l, 0, &a->y, &f.packed_x)) {
+        const uint32_t row = (uint32_t)a->y.cols * 4;
+        f.alone = gr_packed_x_alone(l, 0, &a->y) && row <= gr_launch_smem(l, "gr_norm_packed_x");
+        return gr_launch_items(l, "gr_norm_packed_x", n, 1, BLOCK, f.alone ? row : 0, &f, sizeof f);
+    }
     if (held && a->group <= WARP_COLS)
         return warps(l, a);
     if (held)

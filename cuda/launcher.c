@@ -146,8 +146,17 @@ void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const cha
     if (!l->notes)
         l->need.derived = GR_MAX(l->need.derived, GR_PAD(bytes, ALIGN) * (in_turn ? 2 : 1));
     else
-        l->x = *x, l->kind = kind, l->bytes = bytes, l->in_second ^= *fresh;
+        l->x = *x, l->kind = kind, l->bytes = bytes, l->in_second ^= *fresh, l->in_place &= !*fresh;
+    if (l->in_place)
+        return x->data;
     return place(l, in_turn && l->in_second ? half : 0, bytes, l->need.derived);
+}
+
+void gr_launch_derive_in_place(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
+                               size_t bytes)
+{
+    gr_launch_renew(l);
+    l->x = *x, l->kind = kind, l->bytes = bytes, l->in_place = true;
 }
 
 /* ---- fusions ---- */

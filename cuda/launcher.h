@@ -20,6 +20,7 @@ struct gr_launcher {
     const char *kind;
     size_t bytes;
     bool in_second; /* in the second half of its scratch memory, where halves are used in turn */
+    bool in_place;  /* in the memory of x itself */
     int rc;         /* error of a service that returns none */
 };
 

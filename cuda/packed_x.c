@@ -1,6 +1,8 @@
 /* Packed x: its memory, the launch that writes it, and the node in front that can write it. */
 #include "cuda/packed_x.h"
 
+#include <stdio.h>
+
 #include "cuda/grid.h"
 #include "gr/kernel/packed_x.h"
 #include "gr/pack.h"
@@ -31,6 +33,13 @@ enum gr_x_order gr_packed_x_order(int64_t n_tok)
     return n_tok <= GR_MV3_TOKENS ? GR_BY_LANE : GR_BY_STEP;
 }
 
+bool gr_packed_x_on_wgmma(const struct gr_launcher *l, const struct gr_ten *w)
+{
+    char name[48];
+    snprintf(name, sizeof name, "gr_matmul_tile_sm90_%s", gr_dtype_name(w->dtype));
+    return gr_launch_sm90(l) && gr_launch_has(l, name);
+}
+
 /* ---- writing ---- */
 
 int gr_packed_x_write(struct gr_launcher *l, const struct gr_matmul_x_args *a)
@@ -39,13 +48,19 @@ int gr_packed_x_write(struct gr_launcher *l, const struct gr_matmul_x_args *a)
                      GR_PACKED_X_THREADS, 0, a, sizeof *a);
 }
 
+/* What packed x of this kind is derived as. */
+static const char *kind(bool bf16, enum gr_x_order order)
+{
+    static const char *const kinds[2][2] = {{"f16 by lane", "f16 by step"},
+                                            {"bf16 by lane", "bf16 by step"}};
+    return kinds[bf16][order];
+}
+
 /* Describes the packed x of x, which later nodes may read as well. True when it is still to be
  * written, as *a says. */
 static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
                      enum gr_x_order order, struct gr_matmul_x_args *a)
 {
-    static const char *const kinds[2][2] = {{"f16 by lane", "f16 by step"},
-                                            {"bf16 by lane", "bf16 by step"}};
     bool bf16 = w->dtype == GR_BF16, fresh;
     *a = (struct gr_matmul_x_args){.to.units = (int32_t)gr_pack_units(w->cols),
                                    .to.n = (int32_t)x->rows,
@@ -55,7 +70,7 @@ static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct
                                    .n_row = (int32_t)x->rows,
                                    .bf16 = bf16,
                                    .by_step = order};
-    lay_packed_x(&a->to, gr_launch_derived(l, x, kinds[bf16][order], (size_t)packed_x_bytes(&a->to),
+    lay_packed_x(&a->to, gr_launch_derived(l, x, kind(bf16, order), (size_t)packed_x_bytes(&a->to),
                                            order == GR_BY_LANE, &fresh));
     return fresh;
 }
@@ -98,4 +113,59 @@ bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
         return false;
     gr_launch_renew(l);
     return lay_rows(l, y, w, id ? GR_BY_LANE : gr_packed_x_order(x->rows), packed_x);
+}
+
+enum { X = 1 }; /* of gr_node.ends: the first operand of MATMUL */
+
+bool gr_packed_x_alone(const struct gr_launcher *l, int k, const struct gr_ten *y)
+{
+    const struct gr_node *first = gr_launch_behind(l, k + 1), *n;
+    for (; (n = gr_launch_behind(l, k + 1)) && n->op == GR_OP_MATMUL &&
+           gr_ten_same(&n->a.matmul.x, y) && n->a.matmul.w.dtype != GR_F32 &&
+           (n->a.matmul.w.dtype == GR_BF16) == (first->a.matmul.w.dtype == GR_BF16);
+         k++)
+        if (n->ends & X)
+            return true;
+    return false;
+}
+
+/* ---- by groups ---- */
+
+/* True when the node behind the k-th one is a product on wgmma, with f16, and y is read by nothing
+ * else. */
+static bool only_reader(const struct gr_launcher *l, int k, const struct gr_ten *y)
+{
+    const struct gr_node *n = gr_launch_behind(l, k + 1);
+    if (!n || n->op != GR_OP_MATMUL || !(n->ends & X) || !gr_ten_same(&n->a.matmul.x, y))
+        return false;
+    const struct gr_ten *w = &n->a.matmul.w;
+    return gr_packed_x_order(y->rows) == GR_BY_STEP && w->dtype != GR_BF16 &&
+           gr_packed_x_on_wgmma(l, w) &&
+           !gr_launch_by_library(l, w->dtype, w->rows, w->cols, y->rows);
+}
+
+bool gr_packed_x_groups_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
+                              struct gr_matmul_x_args *packed_x)
+{
+    return only_reader(l, k, y) && gr_packed_x_ahead(l, k, y, packed_x);
+}
+
+bool gr_packed_x_groups_in_place(struct gr_launcher *l, int k, const struct gr_ten *y,
+                                 struct gr_packed_x_groups *x)
+{
+    struct gr_packed_x to = {.units = (int32_t)gr_pack_units(y->cols), .n = (int32_t)y->rows};
+    const int64_t bytes = packed_x_bytes(&to), groups = to.units * 32 / GR_PACKED_X_GROUP;
+    if (!only_reader(l, k, y) || y->row_bytes != y->cols * 4 || (uintptr_t)y->data % 16 ||
+        bytes + groups * to.n > y->rows * y->row_bytes)
+        return false;
+    lay_packed_x(&to, y->data);
+    *x = (struct gr_packed_x_groups){to, (int8_t *)y->data + bytes};
+    gr_launch_derive_in_place(l, y, kind(false, GR_BY_STEP), (size_t)bytes);
+    return true;
+}
+
+int gr_packed_x_level(struct gr_launcher *l, const struct gr_packed_x_groups *x)
+{
+    return gr_launch(l, "gr_matmul_x_level", (struct gr_grid){(uint32_t)x->to.n, 1, 1},
+                     GR_LEVEL_THREADS, 0, x, sizeof *x);
 }

@@ -13,6 +13,9 @@ enum gr_x_order { GR_BY_LANE, GR_BY_STEP };
 /* The order that a product of n_tok tokens reads. */
 enum gr_x_order gr_packed_x_order(int64_t n_tok);
 
+/* True when tiles of products with w run on wgmma, which reads no sums of packed x. */
+bool gr_packed_x_on_wgmma(const struct gr_launcher *l, const struct gr_ten *w);
+
 /* Places x, of x->n rows of x->units units, in scratch memory of this node. */
 void gr_packed_x_scratch(struct gr_launcher *l, struct gr_packed_x *x);
 /* Notes the launch of gr_matmul_x. */
@@ -26,5 +29,18 @@ int gr_packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct g
  * written by this one's launch: false when it reads none. */
 bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
                        struct gr_matmul_x_args *packed_x);
+
+/* True when packed x is all that is read of y, a result of the k-th node: by the nodes behind it. */
+bool gr_packed_x_alone(const struct gr_launcher *l, int k, const struct gr_ten *y);
+
+/* The same for this node's launches to write by groups, where the product behind the k-th node is on
+ * wgmma and the only one to read y. */
+bool gr_packed_x_groups_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
+                              struct gr_matmul_x_args *packed_x);
+/* The same in place of y; false as well where y's memory does not hold it. */
+bool gr_packed_x_groups_in_place(struct gr_launcher *l, int k, const struct gr_ten *y,
+                                 struct gr_packed_x_groups *x);
+/* Notes the launch of gr_matmul_x_level. */
+int gr_packed_x_level(struct gr_launcher *l, const struct gr_packed_x_groups *x);
 
 #endif

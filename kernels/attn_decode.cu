@@ -2,7 +2,8 @@
 // chunks' results are joined by the last block of its queries, or by a second launch where the
 // step also has tokens for other files or more groups than counters.
 // The packed x of y for the next product is written by the blocks that join, of up to 24 tokens
-// where the heads of a group are whole chunks, otherwise of one token by the last block of all.
+// where the heads of a group are whole chunks, otherwise of one token by the last block of all; where
+// attn_prefill has written it for its tokens, by the second launch.
 //
 // Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one
@@ -479,16 +480,35 @@ GR_KERNEL_EARLY(gr_attn_decode_512, gr_kernel_attn, THREADS, 2)
     decode_all<8, 32>(a);
 }
 
+// Chunks of WARPS heads of token t.
+GR_DEV void join_heads(const gr_kernel_attn &a, int t, int h0, unsigned char *smem)
+{
+    int n = n_chunk(a, attn_group_of(a, t, QUERIES / a.n_pack).span);
+    join_rows<4>(a, WARPS, n, smem, [&](int r, int &token, int &h) {
+        token = t, h = h0 + r;
+        return h < a.n_head;
+    });
+    __syncthreads();
+}
+
 // A block for WARPS heads of n_each tokens.
 GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 3)
 {
     GR_SMEM;
-    each_token(a, blockIdx.y, [&](int t) {
-        int n = n_chunk(a, attn_group_of(a, t, QUERIES / a.n_pack).span);
-        join_rows<4>(a, WARPS, n, smem, [&](int r, int &token, int &h) {
-            token = t, h = blockIdx.x * WARPS + r;
-            return h < a.n_head;
-        });
-        __syncthreads();
-    });
+    each_token(a, blockIdx.y, [&](int t) { join_heads(a, t, blockIdx.x * WARPS, smem); });
+}
+
+// A block for a token, where attn_prefill has written packed x: one factor for its groups, or, of a
+// token that is for this file, all of its heads and packed x of them.
+GR_KERNEL(gr_attn_decode_level, gr_kernel_attn, THREADS, 3)
+{
+    GR_SMEM;
+    const int t = blockIdx.x;
+    if (!attn_bit(attn_runs_of(a, t, 1).few, 0)) {
+        packed_x_level(gr_attn_groups(&a), t);
+        return;
+    }
+    for (int h = 0; h < a.n_head; h += WARPS)
+        join_heads(a, t, h, smem);
+    write_packed_row<2>(a.packed_x, t, t);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/attn_tile.cuh"
+#include "kernels/packed_x.cuh"
 
 // A thread's two rows, row and row + 8 of a tile of queries that begins with token t0 and head h0:
 // the items of the current range that they see, the largest of their logits, in powers of two,
@@ -178,6 +179,55 @@ GR_DEV void attn_frag_p(uint32_t p[4], const float *x)
     p[2] = f16x2(x[4], x[5]), p[3] = f16x2(x[6], x[7]);
 }
 
+// Row i of o times f as packed x of token t and head h. The four lanes of a row have two columns of
+// each eight, and write a word of each eight.
+template <int N>
+GR_DEV void attn_put_groups(const gr_kernel_attn &a, const float (&o)[N], int i, float f, int t,
+                            int h, bool there)
+{
+    constexpr int GROUPS = 2 * N / GR_PACKED_X_GROUP;
+    const int lane = threadIdx.x % 32, r = lane % 4, from = (lane & ~3) + r / 2;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        float top = 0;
+#pragma unroll
+        for (int n = 8 * g; n < 8 * g + 8; n++)
+            top = fmaxf(top, fmaxf(fabsf(o[4 * n + 2 * i] * f), fabsf(o[4 * n + 2 * i + 1] * f)));
+        const int group = h * GROUPS + g, up = packed_x_group_up(attn_quad_max(top));
+        const float by = packed_x_group_factor(up);
+        uint4 *to = (uint4 *)(a.packed_x.to.x +
+                              ((int64_t)t * a.packed_x.to.units + 2 * group) * 64);
+#pragma unroll
+        for (int u = 0; u < 2; u++) {
+            uint32_t word[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const int n = 8 * g + 4 * u + k;
+                uint32_t two = f16x2(o[4 * n + 2 * i] * f * by, o[4 * n + 2 * i + 1] * f * by);
+                uint32_t lower = __shfl_sync(0xffffffffu, two, from),
+                         upper = __shfl_sync(0xffffffffu, two, from + 2);
+                word[k] = r % 2 ? lower >> 16 | (upper & 0xffff0000)
+                                : (lower & 0xffff) | upper << 16;
+            }
+            if (there)
+                to[4 * u + r] = {word[0], word[1], word[2], word[3]};
+        }
+        if (there && r == 0)
+            a.up[(int64_t)group * a.packed_x.to.n + t] = (int8_t)up;
+    }
+}
+
+// y of a head of a token, which attn_exact has written, as packed x, by n_warp warps.
+GR_DEV void attn_pack_head(const gr_kernel_attn &a, int t, int h, int n_warp)
+{
+    const int groups = a.d_v / GR_PACKED_X_GROUP, col = packed_x_group_col();
+    const float *y = (const float *)(a.y + t * a.y_row) + h * a.d_v;
+    for (int g = threadIdx.x / 32; g < groups; g += n_warp) {
+        const float *at = y + g * GR_PACKED_X_GROUP + col;
+        packed_x_put_group(gr_attn_groups(&a), t, h * groups + g, at[0], at[4]);
+    }
+}
+
 // y of the rows, those of tokens whose bit is set in `not_mine` left out; bad[i]: row + 8 i has
 // to be computed again.
 template <int N>
@@ -203,9 +253,12 @@ GR_DEV void attn_write(const gr_kernel_attn &a, const attn_rows &r, const float 
         for (int n = 0; n < N / 4; n++) {
             float2 two = {o[4 * n + 2 * i] * f, o[4 * n + 2 * i + 1] * f};
             wrong = wrong || !(fabsf(two.x) <= 3e38f) || !(fabsf(two.y) <= 3e38f);
-            if (there)
+            if (there && !a.up)
                 *(float2 *)(y + n * 8) = two;
         }
+        if constexpr (2 * N % GR_PACKED_X_GROUP == 0)
+            if (a.up)
+                attn_put_groups(a, o, i, f, t, h, there);
         bad[i] = __ballot_sync(0xffffffffu, there && wrong) >> (lane & ~3) & 15;
     }
 }

@@ -108,8 +108,12 @@ template <int DK, int DV, int KT> GR_DEV void prefill(const gr_kernel_attn &a, u
         bad[row] = wrong[0], bad[row + 8] = wrong[1];
     __syncthreads();
     for (int r = 0; r < QUERIES; r++)
-        if (bad[r])
-            attn_exact<THREADS>(a, t0 + r / a.n_pack, h0 + r % a.n_pack, (float *)smem);
+        if (bad[r]) {
+            const int t = t0 + r / a.n_pack, h = h0 + r % a.n_pack;
+            attn_exact<THREADS>(a, t, h, (float *)smem);
+            if (a.up)
+                attn_pack_head(a, t, h, THREADS / 32);
+        }
 }
 
 #define PREFILL(name, DK, DV, KT, BLOCKS)                                                          \

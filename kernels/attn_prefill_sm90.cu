@@ -365,9 +365,12 @@ GR_DEV void multiply_all(const gr_kernel_attn &a, const place<D, KT> &b, const a
         bad[row] = wrong[0], bad[row + 8] = wrong[1];
     bar_sync(BAR_BOTH, MULTIPLIERS);
     for (int r = 0; r < QUERIES; r++)
-        if (bad[r])
-            attn_exact<MULTIPLIERS, BAR_BOTH>(a, b.t0 + r / a.n_pack, b.h0 + r % a.n_pack,
-                                              (float *)smem);
+        if (bad[r]) {
+            const int t = b.t0 + r / a.n_pack, h = b.h0 + r % a.n_pack;
+            attn_exact<MULTIPLIERS, BAR_BOTH>(a, t, h, (float *)smem);
+            if (a.up)
+                attn_pack_head(a, t, h, MULTIPLIERS / 32);
+        }
 }
 
 template <int D, int KT> GR_DEV void prefill(const gr_kernel_attn &a, unsigned char *smem)

@@ -11,18 +11,21 @@
 // of the last round, if they are few, are cut: into halves of the tokens, which cost 0.6 of a whole
 // each, and if there is room for more into segments of columns, whose sums the last block of a tile
 // adds. Products with weights of another type run beside this launch, on multiprocessors that its
-// last round leaves free. Reasons: one warp fetches packed chunks as they are, another one packed x (by_step,
-// 64 columns a stage, swizzled), of which each block of a cluster fetches half for both: L2 gives a
-// multiprocessor 50 KB in place of 82 for a chunk of Q4_K and 128 tokens. They go on to the next
-// tile while this one is multiplied and stored. Two warpgroups with 64 rows each take turns at the
-// tensor cores: one decodes weights into the registers wgmma reads, or stores, while the other's
-// products run. Rows of x of a tile are multiplied as 64 or 128, as many as there are. Weights
-// are f16 relative to a power of two of each row and step, which keeps any scale in range; the
-// step's products are then added in f32. So a weight is off by 2^-11 of scale * (code - zero), of
-// its minimum and of itself; those of F16 and BF16 are exact, and add up all along the row.
+// last round leaves free. Reasons: one warp fetches packed chunks as they are, another one packed x
+// (by_step, 64 columns a stage, swizzled), of which each block of a cluster fetches half for both:
+// L2 gives a multiprocessor 50 KB in place of 82 for a chunk of Q4_K and 128 tokens. Residuals come
+// behind the weights of a tile, while it is multiplied. They go on to the next tile while this one
+// is multiplied and stored. Two warpgroups with 64 rows each take turns at the tensor cores: one
+// decodes weights into the registers wgmma reads, or stores, while the other's products run. Rows
+// of x of a tile are multiplied as 64 or 128, as many as there are. Weights are f16 relative to a
+// power of two of each row and step, which keeps any scale in range; the step's products are then
+// added in f32. So a weight is off by 2^-11 of scale * (code - zero), of its minimum and of itself;
+// those of F16 and BF16 are exact, and add up all along the row.
 #include "kernels/gate.cuh"
 #include "kernels/last.cuh"
 #include "kernels/matmul.cuh"
+#include "kernels/packed_x.cuh"
+#include "kernels/step_sm90.cuh"
 #include "kernels/wgmma.cuh"
 
 #define ROWS GR_SM90_ROWS
@@ -118,6 +121,27 @@ template <class F> GR_DEV void sm90_each(const struct gr_matmul_sm90_args &a, F 
     }
 }
 
+// Residuals of a whole tile stand in the ring of weights behind its last; not where weights are
+// floats, whose kernels have no registers left.
+template <uint32_t T>
+GR_DEV bool sm90_res_ahead(const struct gr_matmul_sm90_args &a, const struct sm90_work &work)
+{
+    return !sm90_pack<T>::IS_FLOAT && a.res_ahead && work.n_segment == 1;
+}
+
+// Fetches the residuals of the tile's tokens p .. to a slot; of a tile behind the last those of the
+// last.
+GR_DEV void sm90_bring_res(const struct sm90_work &work, int p, uint32_t to, uint32_t full)
+{
+    const int n = min(GR_SM90_PIECE, work.item.n - p);
+    const int64_t row = min((int64_t)work.tile * GR_PACK_ROWS, work.m.w.rows - ROWS);
+    const uint8_t *from = work.m.res + (work.item.x_row + p) * work.m.res_row_bytes + row * 4;
+    mbar_arrive_expect_tx(full, n * ROWS * 4);
+#pragma unroll 1
+    for (int t = 0; t < n; t++)
+        bulk_load(to + t * ROWS * 4, from + t * work.m.res_row_bytes, ROWS * 4, full);
+}
+
 // One thread fetches every chunk of the block's tiles of weights. No launch of this stream writes
 // weights.
 template <uint32_t T>
@@ -143,6 +167,15 @@ GR_DEV void sm90_bring_weights(const struct gr_matmul_sm90_args &a, unsigned cha
                               min(work.tile + t % tiles, last) * tile_bytes +
                               (int64_t)c * ring.CHUNK_BYTES,
                           bytes, full);
+        }
+        if (!sm90_res_ahead<T>(a, work))
+            return;
+        if (!a.beside)
+            griddep_wait();
+        for (int p = 0; p < work.item.n; p += GR_SM90_PIECE, i++) {
+            uint32_t slot = i % ring.AT.n_slot;
+            mbar_wait(ring.w_empty + 8 * slot, i / ring.AT.n_slot % 2 ^ 1);
+            sm90_bring_res(work, p, ring.w + slot * ring.AT.slot_bytes, ring.w_full + 8 * slot);
         }
     });
 }
@@ -172,118 +205,6 @@ GR_DEV void sm90_bring_x(const struct gr_matmul_sm90_args &a, unsigned char *sme
     });
 }
 
-// A step, of floats in fewer registers.
-template <uint32_t T>
-using sm90_pack = pack_step<T, T == GR_F16 || T == GR_BF16 ? 2 : gr_pack_step_units(T)>;
-// The same whose weights are whole f16 numbers, relative to a power of two for each of a lane's
-// rows.
-template <uint32_t T> struct sm90_step : sm90_pack<T> {
-    using S = sm90_pack<T>;
-    float power[2];
-    uint32_t d16[2], m16[2]; // K types: the block's scale and minimum
-    uint32_t largest[2];     // MXFP4: exponent
-
-    // The largest scale or minimum of a block becomes 2^room() or a little more: its product with
-    // the largest code is then below 2^15, and scales down to 2^-14 keep all their bits.
-    static GR_METHOD constexpr uint32_t room()
-    {
-        switch (T) {
-        case GR_Q4_0:
-            return 11; // 8 scales
-        case GR_Q4_1:
-        case GR_Q5_0:
-            return 10; // 16
-        case GR_Q5_1:
-            return 9; // 32
-        case GR_Q2_K:
-            return 8; // 15 * 3 + 15
-        case GR_Q4_K:
-            return 4; // 63 * 15 + 63
-        case GR_Q5_K:
-            return 3; // 63 * 31 + 63
-        case GR_Q6_K:
-        case GR_IQ4_XS:
-            return 2; // 128 * 32, 32 * 127
-        default:
-            return 7; // Q8_0, Q3_K, IQ4_NL: 128, 32 * 4, 127
-        }
-    }
-    GR_METHOD void relate()
-    {
-#pragma unroll
-        for (int r = 0; r < 2 && !S::IS_FLOAT; r++) {
-            if constexpr (T == GR_NVFP4) { // fits as it is
-                power[r] = 128;
-                continue;
-            }
-            if constexpr (T == GR_MXFP4) {
-                largest[r] = 0;
-#pragma unroll
-                for (int i = 0; i < 4 * S::WS; i++)
-                    largest[r] = max(largest[r], this->s[r][i / 4] >> i % 4 * 8 & 255);
-                power[r] = exponent_f32(largest[r]); // of twice the values
-                continue;
-            }
-            uint32_t most = S::K_BLOCK ? this->d[r] & 0x7fff : 0;
-            if constexpr (S::K_BLOCK && S::HAS_MIN)
-                most = max(most, this->d[r] >> 16 & 0x7fff);
-#pragma unroll
-            for (int i = 0; i < S::WS && !S::K_BLOCK; i++)
-                most = max(most, max(this->s[r][i] & 0x7fff, this->s[r][i] >> 16 & 0x7fff));
-            uint32_t bits = __float_as_uint(f16_to_f32((uint16_t)most)) & 0x7f800000;
-            power[r] = bits ? __uint_as_float(bits - (room() << 23)) : 1.0f;
-            if constexpr (S::K_BLOCK) {
-                d16[r] = related(this->d[r], r);
-                m16[r] = S::HAS_MIN ? related(this->d[r] >> 16 ^ 0x8000, r) : 0;
-            }
-        }
-    }
-    // An f16 over the row's power of two, twice.
-    GR_METHOD uint32_t related(uint32_t f16, int r) const
-    {
-        float v =
-            f16_to_f32((uint16_t)f16) * __uint_as_float(0x7f000000 - __float_as_uint(power[r]));
-        return f16x2(v, v);
-    }
-    GR_METHOD void unit16(int u, uint32_t (&a)[2][4]) const
-    {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            uint32_t scale = 0, min = 0;
-            if constexpr (T == GR_NVFP4) {
-                scale = this->group_scale(u, r);
-            } else if constexpr (T == GR_MXFP4) { // 2^(15 - what it is less than the largest)
-                int e = (int)(this->s[r][u / 4] >> u % 4 * 8 & 255) - (int)largest[r];
-                float v = e < -29 ? 0 : __uint_as_float((uint32_t)(e + 127 + 15) << 23);
-                scale = f16x2(v, v);
-            } else if constexpr (S::BY_16)
-                scale = mul_f16x2(this->group_scale(u, r), d16[r]);
-            else if constexpr (T == GR_IQ4_XS)
-                scale = mul_f16x2(sub_f16x2(byte_f16x2(this->s[r][u / 4], u % 4), twice(0x5000)),
-                                  d16[r]); // - 32
-            else if constexpr (S::K_BLOCK)
-                scale = mul_f16x2(byte_f16x2(this->s[r][u / 4], u % 4), d16[r]);
-            else if constexpr (S::US == 4)
-                scale = related(this->s[r][u], r), min = related(this->s[r][u] >> 16, r);
-            else if constexpr (S::US == 2)
-                scale = related(this->s[r][u / 2] >> u % 2 * 16, r);
-            if constexpr (T == GR_Q2_K)
-                min = mul_f16x2(byte_f16x2(this->s[r][u / 2] >> 4 & 0x0f0f0f0f,
-                                           u % 2 * 2 + threadIdx.x % 4 / 2),
-                                m16[r]);
-            else if constexpr (S::K_BLOCK && S::HAS_MIN)
-                min = mul_f16x2(byte_f16x2(this->s[r][2 + u / 4], u % 4), m16[r]);
-#pragma unroll
-            for (int s = 0; s < 4; s++) {
-                uint32_t v = this->pair(u, r, s);
-                a[s / 2][s % 2 * 2 + r] = S::IS_FLOAT  ? v
-                                          : S::HAS_MIN ? fma_f16x2(v, scale, min)
-                                                       : mul_f16x2(v, scale);
-            }
-        }
-    }
-};
-
 template <uint32_t T, int N>
 GR_DEV void sm90_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate)
 {
@@ -298,7 +219,7 @@ template <uint32_t T> struct sm90_reader {
     struct sm90_rings<T> ring;
     uint32_t x_empty; // of the lane's block of the cluster
     bool speaks;      // the lane gives stages back to it
-    uint32_t c;       // chunks of weights so far
+    uint32_t c;       // slots of weights so far
     uint32_t q;       // the next pair of units
     uint32_t held;    // pairs whose stages are not given back yet: those before q
 
@@ -380,8 +301,8 @@ GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_wor
 }
 
 // Tokens GR_SM90_PIECE p .. of the warpgroup's rows, from sum [token][row]. What a thread adds is
-// loaded before it stores any.
-GR_DEV void sm90_put(const struct sm90_work &work, int p, const float *sum)
+// in shared memory, ahead [token][row of the tile], or is loaded before it stores any.
+GR_DEV void sm90_put(const struct sm90_work &work, int p, const float *sum, const float *ahead)
 {
     constexpr int HALF = ROWS / 2, EACH = 128 / HALF, AHEAD = 4;
     const struct gr_matmul_args &m = work.m;
@@ -394,7 +315,8 @@ GR_DEV void sm90_put(const struct sm90_work &work, int p, const float *sum)
         for (int k = 0; m.res && k < AHEAD; k++) {
             const int t = e + EACH * k + me / HALF;
             if (mm_in(m, work.item, row, first + t))
-                res[k] = mm_res(m, work.item, row, first + t);
+                res[k] = ahead ? ahead[t * ROWS + wg * HALF + me % HALF]
+                               : mm_res(m, work.item, row, first + t);
         }
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
@@ -429,12 +351,42 @@ GR_DEV void sm90_put_glu(const struct gr_matmul_sm90_args &a, const struct sm90_
     }
 }
 
+// The same as packed x: the block's columns are a group of each of its rows, which a warp writes.
+// Not where weights are floats.
+GR_DEV void sm90_put_glu_x(const struct gr_matmul_sm90_args &a, const struct sm90_work &work, int p,
+                           const float *sum)
+{
+    const int group = work.tile / sm90_tiles(a), col = packed_x_group_col();
+    const int64_t row = (int64_t)work.tile * GR_PACK_ROWS + col;
+    if (2 * group >= a.glu_x.to.units)
+        return;
+    for (int t = threadIdx.x / 32 - 4; t < GR_SM90_PIECE; t += CONSUMERS) {
+        const int tok = p * GR_SM90_PIECE + t;
+        if (tok >= work.item.n)
+            break;
+        const float factor = mm_factor(work.m, work.item, tok);
+        const float *at = sum + t * GR_SM90_PITCH + col;
+        float gate[2] = {}, up[2] = {};
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+            if (row + 4 * k < work.m.w.rows) {
+                gate[k] = mm_value(work.m, work.item, row + 4 * k, at[4 * k] * factor);
+                up[k] = mm_value(a.part[1], work.item, row + 4 * k,
+                                 at[GR_SM90_PIECE * GR_SM90_PITCH + 4 * k] * factor);
+            }
+        join_gate(a.glu - 1, gate, up);
+        packed_x_put_group(a.glu_x, work.item.x_row + tok, group, gate[0], gate[1]);
+    }
+}
+
 // Stores a tile's sums by way of shared memory, GR_SM90_PIECE tokens at a time, so that whole rows
 // of y are written: each warpgroup its own rows, or both their GLU.
-template <int N>
+template <uint32_t T, int N>
 GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
-                       float *sums, float (&acc)[N / 2])
+                       struct sm90_reader<T> &in, unsigned char *smem, float (&acc)[N / 2])
 {
+    const auto &ring = in.ring;
+    float *sums = (float *)(smem + ring.AT.sums);
     constexpr int PIECE = GR_SM90_PIECE, PITCH = GR_SM90_PITCH;
     if (work.n_segment > 1 && !sm90_join<N>(a, work, acc))
         return;
@@ -451,11 +403,21 @@ GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_wo
         for (int i = PIECE / 2; i < N / 2; i++)
             acc[i - PIECE / 2] = acc[i];
         bar_sync(id, n_thread);
-        if (a.glu)
+        const uint32_t slot = in.c % ring.AT.n_slot;
+        const float *ahead = nullptr;
+        if (sm90_res_ahead<T>(a, work)) {
+            mbar_wait(ring.w_full + 8 * slot, in.c++ / ring.AT.n_slot % 2);
+            ahead = (const float *)(smem + ring.AT.slots + slot * ring.AT.slot_bytes);
+        }
+        if (a.glu_x.to.n && !sm90_pack<T>::IS_FLOAT)
+            sm90_put_glu_x(a, work, p, sums);
+        else if (a.glu)
             sm90_put_glu(a, work, p, sums);
         else
-            sm90_put(work, p, sum);
+            sm90_put(work, p, sum, ahead);
         bar_sync(id, n_thread);
+        if (ahead && lane == 0)
+            mbar_arrive(ring.w_empty + 8 * slot);
     }
 }
 
@@ -493,7 +455,7 @@ GR_DEV void sm90_tile(const struct gr_matmul_sm90_args &a, const struct sm90_wor
     }
     wgmma_wait<0>(acc);
     in.release();
-    sm90_store<N>(a, sm90_work(a, opaque(work.i)), (float *)(smem + ring.AT.sums), acc);
+    sm90_store<T, N>(a, sm90_work(a, opaque(work.i)), in, smem, acc);
 }
 
 // What a launch in front has written may be read from here on: what all of them have, unless this
@@ -547,7 +509,7 @@ template <uint32_t T> GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_a
         sm90_begin(a);
         cluster_wait();
         sm90_consume<T>(a, smem);
-        griddep_wait(); // whoever waits for this launch waits for the one in front as well
+        griddep_wait();   // whoever waits for this launch waits for the one in front as well
         cluster_arrive(); // the other block may still give stages back to this one
         cluster_wait();
     }

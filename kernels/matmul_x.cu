@@ -2,6 +2,8 @@
 //
 // gr_matmul_x: rows of f32 activations to packed x (gr/kernel/matmul.h). Traffic: a row once
 //   from memory (again from L1), 2.25 bytes a column back. Grid: rows of packed x.
+// gr_matmul_x_level: groups of columns of packed x to one factor a row. Traffic: a byte a group, and
+//   twice the groups that differ, which are few. Grid: rows of packed x.
 // gr_matmul_x_group: pairs (token, expert) in the order of experts. Grid: experts; each block reads
 //   all ids. The order within an expert is that of the pairs, whatever the schedule.
 // gr_matmul_x_pass: columns that HEAD_MATMUL hands on. Grid: (head, token).
@@ -20,6 +22,11 @@ GR_KERNEL(gr_matmul_x, struct gr_matmul_x_args, GR_PACKED_X_THREADS, 1)
 {
     int64_t i = blockIdx.x;
     write_packed_row<2>(a, i, a.order ? a.order[i] / a.div : i % a.n_row);
+}
+
+GR_KERNEL(gr_matmul_x_level, struct gr_packed_x_groups, GR_LEVEL_THREADS, 1)
+{
+    packed_x_level(a, blockIdx.x);
 }
 
 GR_DEV int id_of(const struct gr_matmul_group_args &a, int i)

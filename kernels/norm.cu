@@ -4,7 +4,7 @@
 // for a few rows by latency: one pass over memory and one or two reductions.
 // Grid: a warp a group of up to 1,024 columns (heads, 8 warps a block), a block a longer one; the
 // group is held in registers between the passes, and where a product is next its packed x is
-// written as well; short groups of two operations (Q and K) share a launch. Groups that are neither
+// written as well, or in place of y where only products read it; short groups of two operations (Q and K) share a launch. Groups that are neither
 // aligned to 16 bytes nor short enough are read again in each pass, from L1 or L2. Sums are exact
 // to a rounding (exact_sum), the variance is that of x - mean. Rounded to f32: x - mean (twice),
 // its square, sqrt and quotients of the factor, and every step after: an RMS is within 7 units of
@@ -30,13 +30,18 @@ GR_KERNEL(gr_norm_block, struct gr_args_norm, WIDE, 2)
     held<WIDE>(a, group_at(a, blockIdx.x), threadIdx.x, slot);
 }
 
-// A group a row, followed by a product: writes packed x as well.
+// A group a row, followed by a product: writes packed x as well, or alone.
 GR_KERNEL(gr_norm_packed_x, struct gr_norm_packed_x_args, WIDE, 2)
 {
+    GR_SMEM;
     __shared__ struct exact_sum slot[2][NORM_WARPS];
-    held<WIDE>(a.norm, group_at(a.norm, blockIdx.x), threadIdx.x, slot);
+    struct group g = group_at(a.norm, blockIdx.x);
+    struct gr_matmul_x_args x = a.packed_x;
+    if (a.alone)
+        g.y = (float *)smem, x.x = smem, x.row_bytes = 0;
+    held<WIDE>(a.norm, g, threadIdx.x, slot);
     __syncthreads();
-    write_packed_row<2>(a.packed_x, blockIdx.x, blockIdx.x);
+    write_packed_row<2>(x, blockIdx.x, blockIdx.x);
 }
 
 GR_KERNEL(gr_norm_any, struct gr_args_norm, ANY, 4)

@@ -5,7 +5,8 @@
 // numbers down to 2^-24 of it with 11 bits and none overflows: each is off by 2^-11 of itself at
 // most. Sums are those of the rounded numbers: the minimum of a weight and its product must see the
 // same activations to cancel. By lane a warp writes a chunk by itself, so that blocks can share a
-// row; tiles (by_step) add up across chunks in tensor cores and need one factor a row.
+// row; tiles (by_step) add up across chunks in tensor cores and need one factor a row. Written by groups
+// before that is known, numbers keep 11 bits down to 2^-14 of the largest of their group or more.
 #pragma once
 
 #include "gr/kernel/packed_x.h"
@@ -50,9 +51,22 @@ GR_DEV int packed_x_up(float largest)
     return exponent == 0 || exponent == 255 ? 0 : min(137 - (int)exponent, 126);
 }
 
+// The same for a group of struct gr_packed_x_groups.
+GR_DEV int packed_x_group_up(float largest)
+{
+    const float most = (float)(1 << (15 - GR_PACKED_X_UP)), least = 1.0f / (1 << GR_PACKED_X_UP);
+    if (largest >= least && largest < most)
+        return GR_PACKED_X_UP;
+    return __float_as_uint(largest) >> 23 ? packed_x_up(largest) : GR_PACKED_X_ZEROS;
+}
+
 GR_DEV float pow2(int e) // -126 .. 127
 {
     return __uint_as_float((uint32_t)(e + 127) << 23);
+}
+GR_DEV float packed_x_group_factor(int up)
+{
+    return up == GR_PACKED_X_ZEROS ? 0 : pow2(up);
 }
 
 // The sum of group i of 16 columns in a chunk, and what its f16 leaves.
@@ -88,6 +102,59 @@ GR_DEV void packed_x_put(const struct gr_matmul_x_args &a, int64_t i, int chunk,
         uint32_t *to = (uint32_t *)(a.to.x + (i * a.to.units + at) * 64);
         for (int r = 0; r < 4; r++)
             to[4 * r + t] = word[r];
+    }
+}
+
+// The column of a group that the lower half of this lane's word has; the upper half has the fourth
+// behind it.
+GR_DEV int packed_x_group_col()
+{
+    const int lane = threadIdx.x % 32;
+    return lane / 16 * 32 + lane % 4 * 8 + lane % 16 / 4;
+}
+
+// Writes a group of row i by a warp, each lane its word's two numbers.
+GR_DEV void packed_x_put_group(const struct gr_packed_x_groups &x, int64_t i, int group, float lower,
+                               float upper)
+{
+    const int up = packed_x_group_up(packed_x_largest(fmaxf(fabsf(lower), fabsf(upper))));
+    const float f = packed_x_group_factor(up);
+    ((uint32_t *)(x.to.x + (i * x.to.units + 2 * group) * 64))[threadIdx.x % 32] =
+        f16x2(lower * f, upper * f);
+    if (threadIdx.x % 32 == 0)
+        x.up[(int64_t)group * x.to.n + i] = (int8_t)up;
+}
+
+// Brings the groups of row i, which other launches have written, to one factor, by a block of up to
+// GR_PACKED_X_THREADS.
+GR_DEV void packed_x_level(const struct gr_packed_x_groups &x, int64_t i)
+{
+    __shared__ int of_warp[PACKED_X_WARPS];
+    const int lane = threadIdx.x % 32, n = x.to.units / 2;
+    auto up_of = [&](int group) {
+        return group < n ? x.up[(int64_t)group * x.to.n + i] : (int)GR_PACKED_X_ZEROS;
+    };
+    int up = GR_PACKED_X_ZEROS;
+    for (int group = threadIdx.x; group < n; group += blockDim.x)
+        up = min(up, up_of(group));
+    for (int o = 16; o; o /= 2)
+        up = min(up, __shfl_xor_sync(0xffffffff, up, o));
+    if (lane == 0)
+        of_warp[threadIdx.x / 32] = up;
+    __syncthreads();
+    for (int w = 0; w < (int)blockDim.x / 32; w++)
+        up = min(up, of_warp[w]);
+    if (threadIdx.x == 0)
+        x.to.factor[i] = up == GR_PACKED_X_ZEROS ? 1 : pow2(-up);
+    for (int first = threadIdx.x - lane; first < n; first += blockDim.x) {
+        const int mine = up_of(first + lane);
+        uint32_t differ = __ballot_sync(0xffffffff, mine != up && mine != GR_PACKED_X_ZEROS);
+        for (; differ; differ &= differ - 1) {
+            const int k = __ffs(differ) - 1, down = up - __shfl_sync(0xffffffff, mine, k);
+            uint32_t *at = (uint32_t *)(x.to.x + (i * x.to.units + 2 * (first + k)) * 64) + lane;
+            const float f = pow2(max(down, -126));
+            *at = f16x2(f16_to_f32((uint16_t)*at) * f, f16_to_f32((uint16_t)(*at >> 16)) * f);
+        }
     }
 }
 

@@ -245,6 +245,17 @@ Test(matmul, left_pieces)
                     OPS_NORMAL);
 }
 
+/* Residuals of whole tiles of rows, of one tile of tokens or two, and of types with small chunks. */
+Test(matmul, residuals)
+{
+    static const uint32_t type[] = {GR_Q4_K, GR_Q8_0, GR_F16, GR_Q2_K};
+    static const int64_t n_tok[] = {40, 100, 130};
+    for (size_t t = 0; t < GR_COUNT(type); t++)
+        for (size_t i = 0; i < GR_COUNT(n_tok); i++)
+            matmul_case((struct mm){type[t], n_tok[i], 384, 512, i == 1, true, i > 0, 1},
+                        OPS_NORMAL);
+}
+
 Test(matmul, data)
 {
     for (const int *type = ops_layout_types; *type >= 0; type++)

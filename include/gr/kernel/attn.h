@@ -76,6 +76,9 @@ struct gr_kernel_attn {
     uint32_t *count;
     struct gr_matmul_x_args packed_x;
     int32_t packed_alone;
+    /* attn_prefill: y goes to the packed x of `packed_x`, whose groups have these exponents, in
+     * place of y; attn_decode_level adds the tokens that attn_decode took. NULL: y alone. */
+    int8_t *up;
     int32_t v_in_k; /* V's columns begin at this one of K's, -1: V is rows of its own */
 
     /* attn_any */
@@ -83,6 +86,12 @@ struct gr_kernel_attn {
     int64_t rel_row; /* bytes */
     int32_t n_rel;
 };
+
+GR_FN struct gr_packed_x_groups gr_attn_groups(const struct gr_kernel_attn *a)
+{
+    struct gr_packed_x_groups g = {a->packed_x.to, a->up};
+    return g;
+}
 
 /* Shared memory for one head done by n threads (attn_exact in kernels/attn.cuh). */
 #define GR_ATTN_EXACT_BYTES(d_k, d_v, n) ((2 * (d_k) + (d_v) + 2 * (n) + (n) / 32) * 4)

@@ -38,6 +38,16 @@ GR_PACK_FN int32_t gr_packed_x_pitch(int32_t n)
     return n + 24;
 }
 
+/* Packed x by_step whose rows are written before their largest number is known: each group of 64
+ * columns times a power of two of its own, 2^GR_PACKED_X_UP where that brings its largest number to
+ * 1 or more and below 2^15. gr_matmul_x_level then brings those that differ to the row's one, the
+ * least of its groups, and writes the factor. No sums are written: products on wgmma read none. */
+struct gr_packed_x_groups {
+    struct gr_packed_x to;
+    int8_t *up; /* [group][to.n]: the exponent; GR_PACKED_X_ZEROS: all of its numbers are zeros */
+};
+enum { GR_PACKED_X_GROUP = 64, GR_PACKED_X_UP = 8, GR_PACKED_X_ZEROS = 127 };
+
 /* gr_matmul_x writes packed x. Its row i is a row of x, or part of one: with `order`, row order[i]
  * / div; otherwise row i % n_row, from its i / n_row * head_bytes on. */
 struct gr_matmul_x_args {
@@ -145,9 +155,13 @@ enum {
 struct gr_matmul_sm90_args {
     struct gr_tensor_map map; /* boxes of GR_SM90_BOX rows */
     struct gr_matmul_args part[GR_MATMUL_PARTS];
-    int32_t n;          /* products */
-    int32_t glu;        /* 0: none; otherwise y of part 0 is GLU of the products, the gate first, of
-                           kind glu - 1 (enum gr_act_kind), in tiles of half as many rows of each */
+    int32_t n;   /* products */
+    int32_t glu; /* 0: none; otherwise y of part 0 is GLU of the products, the gate first, of
+                    kind glu - 1 (enum gr_act_kind), in tiles of half as many rows of each */
+    struct gr_packed_x_groups glu_x; /* what GLU is written as in place of y; to.n = 0: nothing. Not
+                                        of F16 and BF16 weights: their kernels lack registers */
+    int32_t res_ahead;  /* 1: residuals of a tile go through the ring of weights behind the last of
+                           these, GR_SM90_PIECE tokens a slot, unless it is in segments */
     int32_t beside;     /* 1: the launch in front */
     int32_t n_block;    /* of a cluster: 1, or GR_SM90_CLUSTER */
     int32_t n_x, n_row; /* tiles of x, of rows of weights */

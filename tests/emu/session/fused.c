@@ -1,304 +1,8 @@
 /* Operations that share a launch give what they give in launches of their own, and do so only where
- * neither needs what the other changes. Each program runs node by node and as one segment, over the
- * same memory. */
-#include <criterion/criterion.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/checked.h"
-#include "base/rng.h"
-#include "gpurun.h"
-#include "gr/backend.h"
-#include "gr/op.h"
-#include "gr/status.h"
-#include "tests/emu/session/emulator.h"
-
-enum { N_FLOAT = 1 << 17, N_MATRIX = 6, MAX_NODE = 8 };
-
-struct program {
-    struct gr_backend *b;
-    float *start, *at, *alone, *together; /* N_FLOAT each: before, and after each way */
-    int64_t used;
-    void *matrix[N_MATRIX];
-    int n_matrix, n;
-    struct gr_node node[MAX_NODE];
-    struct gr_rng rng;
-};
-
-static int64_t (*count)(const char *symbol);
-static int (*configure)(const char *options);
-
-/* For programs on several devices: the device (NULL = as it is), and the result of the first
- * one. */
-static const char *device;
-static float *first;
-
-static void setup(void)
-{
-    *(void **)(void *)&count = emu_symbol("emu_driver_count");
-    *(void **)(void *)&configure = emu_symbol("emu_driver_configure");
-}
+ * neither needs what the other changes. */
+#include "tests/emu/session/program.h"
 
 TestSuite(fused, .init = setup);
-
-/* ---- programs ---- */
-
-static float draw(struct program *p)
-{
-    return (float)(gr_rng_u32(&p->rng) % 2001) / 1000.0f - 1;
-}
-
-static struct program program(uint64_t seed)
-{
-    struct program p = {.rng = gr_rng_new(seed)};
-    if (device)
-        cr_assert_eq(configure(device), 0);
-    cr_assert_eq(gr_cuda_devices.open(&p.b, 0, &(struct gr_device_opt){0}), 0, "%s", gr_error());
-    p.start = calloc(N_FLOAT, 4), p.alone = calloc(N_FLOAT, 4), p.together = calloc(N_FLOAT, 4);
-    p.at = p.b->api->alloc(p.b, N_FLOAT * 4);
-    cr_assert(p.start && p.alone && p.together && p.at);
-    for (int i = 0; i < N_FLOAT; i++)
-        p.start[i] = draw(&p);
-    return p;
-}
-
-/* A tensor of 4-byte numbers, [rows, cols], behind those there are. */
-static struct gr_ten ten(struct program *p, int64_t rows, int64_t cols)
-{
-    struct gr_ten t = {.data = p->at + p->used,
-                       .batch = 1,
-                       .rows = rows,
-                       .cols = cols,
-                       .row_bytes = cols * 4,
-                       .dtype = GR_F32};
-    p->used += (rows * cols + 63) / 64 * 64;
-    cr_assert(p->used <= N_FLOAT);
-    return t;
-}
-
-/* A tensor that lies `columns` behind the beginning of another one. */
-static struct gr_ten over(struct gr_ten t, int64_t rows, int64_t cols, int64_t columns)
-{
-    t.data = (float *)t.data + columns;
-    t.rows = rows, t.cols = cols, t.row_bytes = cols * 4;
-    return t;
-}
-
-static struct gr_ten integers(struct program *p, const int32_t *v, int64_t n)
-{
-    struct gr_ten t = ten(p, 1, n);
-    memcpy(p->start + ((float *)t.data - p->at), v, (size_t)n * 4);
-    t.dtype = GR_I32;
-    return t;
-}
-
-/* Rows of f16, an even number of columns. */
-static struct gr_ten cache(struct program *p, int64_t rows, int64_t cols)
-{
-    struct gr_ten t = ten(p, rows, cols / 2);
-    uint16_t *v = (uint16_t *)(void *)(p->start + ((float *)t.data - p->at));
-    for (int64_t i = 0; i < rows * cols; i++)
-        v[i] = (uint16_t)(0x3800 | (gr_rng_u32(&p->rng) & 0x83ff)); /* 1/2 .. 1, both signs */
-    t.cols = cols, t.dtype = GR_F16;
-    return t;
-}
-
-/* n packed matrices of these numbers. */
-static struct gr_ten packed(struct program *p, void *data, uint32_t type, int64_t n, int64_t rows,
-                            int64_t cols)
-{
-    struct gr_ten host = {.data = data,
-                          .batch = n,
-                          .rows = rows,
-                          .cols = cols,
-                          .row_bytes = (int64_t)gr_row_bytes(type, (uint64_t)cols),
-                          .dtype = type},
-                  t = host;
-    void *at = p->b->api->alloc(p->b, p->b->api->weight_bytes(p->b, &host, true));
-    cr_assert_not_null(at);
-    cr_assert_eq(p->b->api->weight_upload(p->b, &host, true, at, &t), 0, "%s", gr_error());
-    cr_assert_eq(p->b->api->sync(p->b), 0, "%s", gr_error());
-    p->matrix[p->n_matrix++] = at;
-    return t;
-}
-
-/* The same of f16. */
-static struct gr_ten matrices(struct program *p, int64_t n, int64_t rows, int64_t cols)
-{
-    uint16_t *v = calloc((size_t)(n * rows * cols), 2);
-    for (int64_t i = 0; i < n * rows * cols; i++)
-        v[i] = (uint16_t)(0x2000 | (gr_rng_u32(&p->rng) & 0x83ff)); /* 2^-7 .. 2^-6, both signs */
-    struct gr_ten t = packed(p, v, GR_F16, n, rows, cols);
-    free(v);
-    return t;
-}
-
-/* A matrix of Q8_0. */
-static struct gr_ten blocks(struct program *p, int64_t rows, int64_t cols)
-{
-    const size_t n = (size_t)(rows * cols / 32), bytes = 34;
-    uint8_t *v = calloc(n, bytes);
-    for (size_t i = 0; i < n; i++) {
-        v[i * bytes + 1] = 0x14; /* a scale of 2^-10 */
-        for (size_t k = 2; k < bytes; k++)
-            v[i * bytes + k] = (uint8_t)(gr_rng_u32(&p->rng) & 0xff);
-    }
-    struct gr_ten t = packed(p, v, GR_Q8_0, 1, rows, cols);
-    free(v);
-    return t;
-}
-
-/* A matrix of f32. */
-static struct gr_ten exact(struct program *p, int64_t rows, int64_t cols)
-{
-    float *v = calloc((size_t)(rows * cols), 4);
-    for (int64_t i = 0; i < rows * cols; i++)
-        v[i] = draw(p) / 8;
-    struct gr_ten t = packed(p, v, GR_F32, 1, rows, cols);
-    free(v);
-    return t;
-}
-
-static struct gr_node *node(struct program *p, enum gr_op op)
-{
-    cr_assert(p->n < MAX_NODE);
-    struct gr_node *n = &p->node[p->n++];
-    *n = (struct gr_node){.op = op};
-    return n;
-}
-
-static void matmul(struct program *p, struct gr_ten x, struct gr_ten y, struct gr_ten res)
-{
-    node(p, GR_OP_MATMUL)->a.matmul = (struct gr_args_matmul){
-        .x = x, .w = matrices(p, 1, y.cols, x.cols), .y = y, .res = res, .scale = 1};
-}
-
-static void matmul_id(struct program *p, struct gr_ten x, struct gr_ten ids, struct gr_ten y)
-{
-    node(p, GR_OP_MATMUL_ID)->a.matmul_id =
-        (struct gr_args_matmul_id){.x = x, .w = matrices(p, 5, y.cols, x.cols), .ids = ids, .y = y};
-}
-
-static void norm(struct program *p, struct gr_ten x, struct gr_ten y, int64_t group)
-{
-    node(p, GR_OP_NORM)->a.norm = (struct gr_args_norm){
-        .x = x, .w = ten(p, 1, group), .y = y, .group = group, .eps = 1e-5f, .kind = GR_NORM_RMS};
-}
-
-static void glu(struct program *p, struct gr_ten a, struct gr_ten b, struct gr_ten y)
-{
-    node(p, GR_OP_GLU)->a.glu = (struct gr_args_glu){.a = a, .b = b, .y = y, .kind = GR_SILU};
-}
-
-static void store(struct program *p, struct gr_ten k, struct gr_ten v, int64_t d, struct gr_ten cs)
-{
-    static const int32_t cells[] = {5, 2, 7, 0};
-    node(p, GR_OP_KV_STORE)->a.kv_store =
-        (struct gr_args_kv_store){.k = k,
-                                  .v = v,
-                                  .cs = cs,
-                                  .cells = integers(p, cells, k.rows),
-                                  .k_cache = ten(p, 8, k.cols),
-                                  .v_cache = ten(p, 8, v.cols),
-                                  .d_head_k = d,
-                                  .kind = GR_ROPE_NEOX};
-}
-
-static void rope(struct program *p, struct gr_ten x, struct gr_ten y, int64_t d, struct gr_ten cs)
-{
-    node(p, GR_OP_ROPE)->a.rope =
-        (struct gr_args_rope){.x = x, .cs = cs, .y = y, .d_head = d, .kind = GR_ROPE_NEOX};
-}
-
-/* ---- both ways ---- */
-
-static void run(struct program *p, const struct gr_node *node, int n)
-{
-    const struct gr_segment s = {node, n, NULL, 0};
-    void *exec;
-    cr_assert_eq(p->b->api->segment_new(p->b, &s, &exec), 0, "%s", gr_error());
-    cr_assert_eq(p->b->api->segment_run(p->b, exec, NULL, NULL), 0, "%s", gr_error());
-    p->b->api->segment_free(p->b, &exec);
-}
-
-static void begin(struct program *p)
-{
-    cr_assert_eq(p->b->api->upload(p->b, p->at, p->start, N_FLOAT * 4), 0, "%s", gr_error());
-}
-
-static void end(struct program *p, float *to)
-{
-    cr_assert_eq(p->b->api->download(p->b, to, p->at, N_FLOAT * 4), 0, "%s", gr_error());
-}
-
-/* The first device's numbers are kept, those of the others are the same ones. */
-static void as_first(const struct program *p, const char *what)
-{
-    if (first) {
-        cr_expect_eq(memcmp(first, p->together, N_FLOAT * 4), 0, "%s: other bits on %s", what,
-                     device);
-        return;
-    }
-    first = malloc(N_FLOAT * 4);
-    cr_assert_not_null(first);
-    memcpy(first, p->together, N_FLOAT * 4);
-}
-
-/* Numbers of launches are those of compute capability 9.0. */
-static bool counts_launches(void)
-{
-    struct gr_device d;
-    cr_assert_eq(gr_device_get(0, &d), 0);
-    return d.cc >= 90;
-}
-
-/* Both ways; `launches` is what the segment takes. Numbers may be off by so much; 0: no bit is. */
-static void same_within(struct program *p, int64_t launches, float most, const char *what)
-{
-    begin(p);
-    for (int i = 0; i < p->n; i++)
-        run(p, &p->node[i], 1);
-    end(p, p->alone);
-    for (int again = 0; again < 2; again++) {
-        begin(p);
-        int64_t before = count("kernel");
-        run(p, p->node, p->n);
-        end(p, p->together);
-        cr_expect(count("kernel") - before == launches || !counts_launches(),
-                  "%s: %lld launches, expected %lld", what, (long long)(count("kernel") - before),
-                  (long long)launches);
-        int64_t i = 0;
-        while (i < N_FLOAT && (memcmp(&p->alone[i], &p->together[i], 4) == 0 ||
-                               (most > 0 && fabsf(p->alone[i] - p->together[i]) <= most)))
-            i++;
-        cr_expect_eq(i, N_FLOAT, "%s: number %lld is %g, expected %g", what, (long long)i,
-                     (double)p->together[i % N_FLOAT], (double)p->alone[i % N_FLOAT]);
-    }
-    if (device)
-        as_first(p, what);
-}
-
-/* A norm's sum may be off by its last bit, and then a number of f16 behind it by 2^-11 of itself,
- * of which a product has up to a few dozen. */
-static void same(struct program *p, int64_t launches, const char *what)
-{
-    same_within(p, launches, 2e-3f, what);
-}
-
-static void done(struct program *p)
-{
-    for (int i = 0; i < p->n_matrix; i++)
-        p->b->api->free(p->b, p->matrix[i]);
-    p->b->api->free(p->b, p->at);
-    p->b->api->close(&p->b);
-    free(p->start);
-    free(p->alone);
-    free(p->together);
-}
-
-static const struct gr_ten none = {0};
 
 /* ---- what goes together ---- */
 
@@ -363,46 +67,6 @@ Test(fused, feed_forward)
     feed_forward(8, 512, 4, "eight tokens");
     feed_forward(9, 512, 6, "nine tokens: no epilogue");
     feed_forward(40, 1056, 6, "forty tokens: tiles, down in two segments");
-}
-
-/* GLU of products of many tokens, which are used nowhere else: norms then write over them. */
-static void tiles(int64_t n_tok, int64_t n_ff, bool experts, bool gate_last, uint32_t ends,
-                  int64_t launches, const char *what)
-{
-    struct program p = program(12);
-    int32_t chosen[2 * 40];
-    const int64_t n = experts ? 2 * n_tok : n_tok;
-    struct gr_ten x = ten(&p, n_tok, 128), gate = ten(&p, n, n_ff), up = ten(&p, n, n_ff),
-                  y = ten(&p, n, n_ff), ids = none;
-    if (experts) {
-        cr_assert(n <= 2 * 40);
-        for (int64_t i = 0; i < n; i++)
-            chosen[i] = (int32_t)(i * i % 5);
-        ids = integers(&p, chosen, n);
-        ids.rows = n_tok, ids.cols = 2, ids.row_bytes = 8;
-    }
-    for (int i = 0; i < 2; i++)
-        if (experts)
-            matmul_id(&p, x, ids, i == gate_last ? gate : up);
-        else
-            matmul(&p, x, i == gate_last ? gate : up, none);
-    glu(&p, gate, up, y);
-    p.node[p.n - 1].ends = ends;
-    norm(&p, y, gate, n_ff);
-    norm(&p, y, up, n_ff);
-    same_within(&p, launches, 0, what);
-    done(&p);
-}
-
-Test(fused, glu_of_tiles)
-{
-    tiles(40, 528, false, false, 3, 3, "forty tokens");
-    tiles(40, 528, false, true, 3, 3, "forty tokens, the gate last");
-    tiles(40, 528, false, false, 1, 4, "forty tokens, up is read later");
-    tiles(130, 80, false, false, 3, 3, "two tiles of tokens, one and a quarter of rows");
-    tiles(40, 200, true, false, 0, 5, "experts, apart");
-    tiles(40, 200, true, false, 3, 4, "experts");
-    tiles(40, 200, true, true, 3, 4, "experts, the gate last");
 }
 
 /* The same by two of five experts a token, and what they say summed. */
@@ -515,29 +179,6 @@ static void long_rows(int64_t n_tok, int64_t cols, const char *what)
     done(&p);
 }
 
-/* Q and K, V of another type, and a product of theirs: of V, or of x; tiles of one piece of work or
- * of several. */
-static void beside(int64_t n_tok, int64_t cols, bool of_v, int64_t launches, const char *what)
-{
-    struct program p = program(13);
-    struct gr_ten x = ten(&p, n_tok, cols), q = ten(&p, n_tok, 272), k = ten(&p, n_tok, 48),
-                  v = ten(&p, n_tok, 64), y = ten(&p, n_tok, 64);
-    matmul(&p, x, q, none);
-    matmul(&p, x, k, none);
-    node(&p, GR_OP_MATMUL)->a.matmul =
-        (struct gr_args_matmul){.x = x, .w = blocks(&p, 64, cols), .y = v, .scale = 1};
-    matmul(&p, of_v ? v : x, y, v);
-    same(&p, launches, what);
-    done(&p);
-}
-
-Test(fused, beside)
-{
-    beside(40, 128, true, 5, "forty tokens");
-    beside(70, 1056, true, 5, "seventy tokens, halves of tiles in segments");
-    beside(130, 96, false, 4, "three tiles of tokens or more, and what adds V behind it");
-}
-
 /* One program where each block has a tile, and where a device holds so few blocks that each has
  * several: of one or more slices, items and products, and not all as many. */
 static void on_devices(int which)
@@ -570,11 +211,8 @@ static void on_devices(int which)
         case 7:
             long_rows(2, 1536, "rows of two turns");
             break;
-        case 8:
-            long_rows(20, 2112, "twenty tokens, rows of several turns");
-            break;
         default:
-            beside(70, 1056, true, 5, "halves of tiles");
+            long_rows(20, 2112, "twenty tokens, rows of several turns");
         }
     }
     free(first);
@@ -583,7 +221,7 @@ static void on_devices(int which)
 
 Test(fused, bits_are_those_of_any_device)
 {
-    for (int i = 0; i <= 9; i++)
+    for (int i = 0; i <= 8; i++)
         on_devices(i);
 }
 
@@ -667,29 +305,6 @@ Test(fused, products_apart)
     two_products(64, false, false, 3, "the second over the first");
     two_products(-1, true, false, 3, "the second adds the first");
     two_products(-1, false, true, 3, "the second over x");
-}
-
-/* Two products of x by tiles, of types that share no launch: the second adds the first's result, or
- * is written over it, and waits for it. */
-static void two_types(bool over_first)
-{
-    struct program p = program(14);
-    struct gr_ten x = ten(&p, 40, 64), y = ten(&p, 40, 64), z = ten(&p, 40, 64);
-    matmul(&p, x, y, none);
-    node(&p, GR_OP_MATMUL)->a.matmul =
-        (struct gr_args_matmul){.x = x,
-                                .w = blocks(&p, 64, 64),
-                                .y = over_first ? y : z,
-                                .res = over_first ? none : y,
-                                .scale = 1};
-    same(&p, 3, over_first ? "over the first" : "adds the first");
-    done(&p);
-}
-
-Test(fused, beside_not)
-{
-    two_types(false);
-    two_types(true);
 }
 
 static void two_norms(int64_t from, int64_t to, int64_t launches, const char *what)

@@ -11,6 +11,8 @@
 
 #define N_VOCAB 96
 
+enum { MOST = 80 }; /* tokens of a batch */
+
 static int64_t (*count)(const char *symbol);
 
 static void setup(void)
@@ -20,39 +22,45 @@ static void setup(void)
 
 TestSuite(launches, .init = setup);
 
-static void decode(struct gr_session *s, int32_t pos)
+/* n tokens from position pos on. */
+static void decode(struct gr_session *s, int32_t pos, int32_t n)
 {
-    int32_t id = (5 + 37 * pos) % N_VOCAB;
-    int8_t last = 1;
-    struct gr_batch b = {.n_tok = 1, .token = &id, .pos = &pos, .logits = &last};
+    int32_t id[MOST], at[MOST];
+    int8_t last[MOST] = {0};
+    for (int32_t i = 0; i < n; i++)
+        at[i] = pos + i, id[i] = (5 + 37 * at[i]) % N_VOCAB;
+    last[n - 1] = 1;
+    struct gr_batch b = {.n_tok = n, .token = id, .pos = at, .logits = last};
     cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
 }
 
-/* Launches of the third token of a session, a graph by then, and how many of them may begin before
- * the preceding one is over. */
+/* Launches of the third batch of a session, of n tokens as the others, a graph by then, and how
+ * many of them may begin before the preceding one is over. */
 struct step {
     int64_t n, early;
 };
 
-static struct step step(const struct gr_arch *arch, int n_layer)
+static struct step step(const struct gr_arch *arch, int n_layer, int32_t n)
 {
     struct tiny t = tiny_default(arch);
     t.dtype = "f16";
     t.first_expert = tiny_needs_experts(arch) ? t.first_expert : n_layer;
+    if (n > 1) /* heads, columns and feed-forward as kernels for many tokens have them */
+        t.n_embd = 256, t.n_head_kv = 1, t.d_head = 64, t.n_ff = 512, t.n_ctx = 4 * MOST;
     tiny_set_layers(&t, n_layer);
     struct gr_model_params mp = gr_model_params_default();
     struct gr_session_params sp = gr_session_params_default();
     struct gr_model *m;
     struct gr_session *s;
     mp.n_gpu_layers = n_layer + 1;
-    sp.n_ctx = 64, sp.n_threads = 1;
+    sp.n_ctx = n > 1 ? 4 * MOST : 64, sp.n_threads = 1;
     const char *path = tiny_write(&t, NULL);
     cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
     cr_assert_eq(gr_session_open(&s, m, &sp), 0, "%s", gr_error());
-    decode(s, 0);
-    decode(s, 1);
+    decode(s, 0, n);
+    decode(s, n, n);
     struct step before = {count("kernel"), count("early")};
-    decode(s, 2);
+    decode(s, 2 * n, n);
     struct step after = {count("kernel"), count("early")};
     gr_session_close(&s);
     gr_model_close(&m);
@@ -71,9 +79,19 @@ Test(launches, of_a_layer)
     for (size_t i = 0; i < GR_COUNT(cases); i++) {
         const struct gr_arch *arch =
             gr_arch_find((struct gr_str){cases[i].arch, strlen(cases[i].arch)});
-        struct step few = step(arch, cases[i].period), more = step(arch, 2 * cases[i].period);
+        struct step few = step(arch, cases[i].period, 1), more = step(arch, 2 * cases[i].period, 1);
         cr_expect_leq(more.n - few.n, cases[i].most, "%s: %lld launches for %d layers",
                       cases[i].arch, (long long)(more.n - few.n), cases[i].period);
         cr_expect_eq(more.early - few.early, more.n - few.n, "%s", cases[i].arch);
     }
+}
+
+/* Of a prompt: norm; Q, K and V; their store; attention of the prompt, of short texts, and one
+ * factor a row; output; norm; gate and up; one factor a row; down. */
+Test(launches, of_a_prompt)
+{
+    const struct gr_arch *llama = gr_arch_find((struct gr_str){"llama", 5});
+    struct step one = step(llama, 1, MOST), two = step(llama, 2, MOST);
+    cr_expect_leq(two.n - one.n, 11, "%lld launches of a layer", (long long)(two.n - one.n));
+    cr_expect_eq(two.early - one.early, two.n - one.n);
 }
