@@ -320,11 +320,11 @@ Test(launcher, of_too_much_shared_memory)
     refused(ASK_SHARED_MEMORY, GR_E_INTERNAL, "1048576 bytes of shared memory");
 }
 
-/* gr_norm_any has 128 bytes of its own. */
+/* gr_norm_any has 1024 bytes of its own. */
 Test(launcher, of_too_much_beside_its_own)
 {
     launchers_smem = (227 << 10) - 64;
-    refused(ASK_BESIDE_STATIC, GR_E_INTERNAL, "232384 bytes of shared memory beside 128");
+    refused(ASK_BESIDE_STATIC, GR_E_INTERNAL, "232384 bytes of shared memory beside 1024");
 }
 
 static void beside_static(const char *options, uint32_t smem, uint32_t most, int32_t resident)
@@ -351,14 +351,14 @@ static void beside_static(const char *options, uint32_t smem, uint32_t most, int
  * there is room for, with the kilobyte that the system takes of each. */
 Test(launcher, of_shared_memory_beside_its_own)
 {
-    beside_static("cc=90", (227 << 10) - 128, (227 << 10) - 128, 1);
-    beside_static("cc=90", (48 << 10) - 64, (227 << 10) - 128, 4);
-    beside_static("cc=90", (113 << 10) - 128, (227 << 10) - 128, 2);
-    beside_static("cc=90", (113 << 10) - 127, (227 << 10) - 128, 1);
-    beside_static("cc=90", 0, (227 << 10) - 128, 202);
-    beside_static("cc=80", (81 << 10) - 128, (163 << 10) - 128, 2);
-    beside_static("cc=86", (49 << 10) - 128, (99 << 10) - 128, 2);
-    beside_static("cc=86", (49 << 10) - 127, (99 << 10) - 128, 1);
+    beside_static("cc=90", (227 << 10) - 1024, (227 << 10) - 1024, 1);
+    beside_static("cc=90", (48 << 10) - 512, (227 << 10) - 1024, 4);
+    beside_static("cc=90", (113 << 10) - 1024, (227 << 10) - 1024, 2);
+    beside_static("cc=90", (113 << 10) - 1023, (227 << 10) - 1024, 1);
+    beside_static("cc=90", 0, (227 << 10) - 1024, 114);
+    beside_static("cc=80", (81 << 10) - 1024, (163 << 10) - 1024, 2);
+    beside_static("cc=86", (49 << 10) - 1024, (99 << 10) - 1024, 2);
+    beside_static("cc=86", (49 << 10) - 1023, (99 << 10) - 1024, 1);
 }
 
 Test(launcher, of_too_many_blocks)
