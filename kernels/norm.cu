@@ -4,11 +4,11 @@
 // for a few rows by latency: one pass over memory and one or two reductions.
 // Grid: a warp a group of up to 1,024 columns (heads, 8 warps a block), a block a longer one; the
 // group is held in registers between the passes, and where a product is next its packed x is
-// written as well, or in place of y where only products read it; short groups of two operations (Q and K) share a launch. Groups that are neither
-// aligned to 16 bytes nor short enough are read again in each pass, from L1 or L2. Sums are exact
-// to a rounding (exact_sum), the variance is that of x - mean. Rounded to f32: x - mean (twice),
-// its square, sqrt and quotients of the factor, and every step after: an RMS is within 7 units of
-// 2^-24 of |x f w|.
+// written as well, or in place of y where only products read it; short groups of two operations (Q
+// and K) share a launch. Groups that are neither aligned to 16 bytes nor short enough are read
+// again in each pass, from L1 or L2. Sums are exact to a rounding (exact_sum), the variance is that
+// of x - mean. Rounded to f32: x - mean (twice), its square, sqrt and quotients of the factor, and
+// every step after: an RMS is within 7 units of 2^-24 of |x f w|.
 #include "gr/kernel/norm.h"
 #include "kernels/norm.cuh"
 #include "kernels/packed_x.cuh"

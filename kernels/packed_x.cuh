@@ -5,8 +5,9 @@
 // numbers down to 2^-24 of it with 11 bits and none overflows: each is off by 2^-11 of itself at
 // most. Sums are those of the rounded numbers: the minimum of a weight and its product must see the
 // same activations to cancel. By lane a warp writes a chunk by itself, so that blocks can share a
-// row; tiles (by_step) add up across chunks in tensor cores and need one factor a row. Written by groups
-// before that is known, numbers keep 11 bits down to 2^-14 of the largest of their group or more.
+// row; tiles (by_step) add up across chunks in tensor cores and need one factor a row. Written by
+// groups before that is known, numbers keep 11 bits down to 2^-14 of the largest of their group or
+// more.
 #pragma once
 
 #include "gr/kernel/packed_x.h"
