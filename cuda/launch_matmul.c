@@ -271,11 +271,12 @@ struct group {
 };
 
 /* True when the copy engine can bring residuals: by what it asks of addresses, to slots that hold
- * them, of tiles that are whole. */
+ * them, of tiles that are whole, a pair for each cluster: a tile behind the last would read rows
+ * that another block writes. */
 static bool res_ahead(const struct gr_matmul_args *m)
 {
     return m->res && (uintptr_t)m->res % 16 == 0 && m->res_row_bytes % 16 == 0 &&
-           m->w.offset == 0 && m->w.rows % GR_SM90_ROWS == 0 &&
+           m->w.offset == 0 && m->w.rows % (GR_SM90_CLUSTER * GR_SM90_ROWS) == 0 &&
            gr_sm90_smem(m->w.dtype).slot_bytes >= GR_SM90_PIECE * GR_SM90_ROWS * 4;
 }
 

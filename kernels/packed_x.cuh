@@ -115,8 +115,8 @@ GR_DEV int packed_x_group_col()
 }
 
 // Writes a group of row i by a warp, each lane its word's two numbers.
-GR_DEV void packed_x_put_group(const struct gr_packed_x_groups &x, int64_t i, int group, float lower,
-                               float upper)
+GR_DEV void packed_x_put_group(const struct gr_packed_x_groups &x, int64_t i, int group,
+                               float lower, float upper)
 {
     const int up = packed_x_group_up(packed_x_largest(fmaxf(fabsf(lower), fabsf(upper))));
     const float f = packed_x_group_factor(up);

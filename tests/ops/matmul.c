@@ -240,20 +240,23 @@ Test(matmul, left_pieces)
         int64_t n_tok, n_in;
     } of[] = {{25, 2048}, {70, 288}};
     for (size_t i = 0; i < GR_COUNT(of) && !ops_on_cpu(); i++)
-        matmul_case((struct mm){GR_Q4_0, of[i].n_tok, 66 * 256 + 100, of[i].n_in, true, true, false,
-                                1},
-                    OPS_NORMAL);
+        matmul_case(
+            (struct mm){GR_Q4_0, of[i].n_tok, 66 * 256 + 100, of[i].n_in, true, true, false, 1},
+            OPS_NORMAL);
 }
 
-/* Residuals of whole tiles of rows, of one tile of tokens or two, and of types with small chunks. */
+/* Residuals of whole tiles of rows, of one tile of tokens or two, and of types with small chunks.
+ */
 Test(matmul, residuals)
 {
     static const uint32_t type[] = {GR_Q4_K, GR_Q8_0, GR_F16, GR_Q2_K};
     static const int64_t n_tok[] = {40, 100, 130};
     for (size_t t = 0; t < GR_COUNT(type); t++)
         for (size_t i = 0; i < GR_COUNT(n_tok); i++)
-            matmul_case((struct mm){type[t], n_tok[i], 384, 512, i == 1, true, i > 0, 1},
-                        OPS_NORMAL);
+            for (int64_t rows = 384; rows <= 512;
+                 rows += 128) /* an odd number of tiles, an even one */
+                matmul_case((struct mm){type[t], n_tok[i], rows, 512, i == 1, true, i > 0, 1},
+                            OPS_NORMAL);
 }
 
 Test(matmul, data)
