@@ -4,10 +4,9 @@
  * (gr/kernel/matmul.h) by a launch in front: once for all products of the same x. Few tokens are a
  * stream of weights, many are tiles, on wgmma where the device has it, or a library's product
  * (cuda/matmul_plain.h). */
-#include <stdio.h>
-
 #include "base/checked.h"
 #include "cuda/grid.h"
+#include "cuda/matmul_name.h"
 #include "cuda/matmul_plain.h"
 #include "cuda/packed_x.h"
 #include "gr/kernel/epilogue.h"
@@ -40,22 +39,6 @@ static uint32_t up(int64_t n, int64_t per)
 static int64_t n_tile(const struct gr_ten *w)
 {
     return up(w->offset + w->rows, GR_PACK_ROWS);
-}
-
-/* The name "gr_matmul_<form>_<type>"; types whose blocks are kept whole share a kernel for each
- * form, "gr_matmul_any_<form>" of kernels/matmul_any.cu. */
-struct name {
-    char text[48];
-};
-
-static struct name kernel(const char *form, const struct gr_ten *w)
-{
-    struct name n;
-    if (gr_pack_is_whole(w->dtype))
-        snprintf(n.text, sizeof n.text, "gr_matmul_any_%s", form);
-    else
-        snprintf(n.text, sizeof n.text, "gr_matmul_%s_%s", form, gr_dtype_name(w->dtype));
-    return n;
 }
 
 /* Arguments that all forms of product have. */
@@ -98,7 +81,7 @@ static int stream(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t
     uint32_t warps = stream_warps(m), smem = stream_sums(warps, group);
     if (gr_pack_is_whole(m->w.dtype))
         smem = GR_MAX(smem, whole_bytes(&m->w, warps * GR_WHOLE_SLOTS));
-    return gr_launch(l, kernel(few ? "mv" : "mv3", &m->w).text, grid, 32 * warps, smem, m,
+    return gr_launch(l, gr_matmul_name(few ? "mv" : "mv3", &m->w).text, grid, 32 * warps, smem, m,
                      sizeof *m);
 }
 
@@ -194,7 +177,7 @@ static int stream_parts(struct gr_launcher *l, struct gr_matmul_mv_args *p)
     bool few = m->n_tok <= GR_MV_TOKENS;
     uint32_t warps = stream_warps(m),
              smem = 2 * stream_sums(warps, few ? GR_MV_TOKENS : GR_MV3_TOKENS);
-    const struct name name = kernel(few ? "mv" : "mv3", &m->w);
+    const struct gr_matmul_name name = gr_matmul_name(few ? "mv" : "mv3", &m->w);
     p->n_slot = (int32_t)ring_slots(l, name.text, m->w.dtype, warps, smem);
     p->copy_engine = gr_launch_sm90(l);
     smem += ring_bytes(m->w.dtype, warps, (uint32_t)p->n_slot);
@@ -322,7 +305,7 @@ static int tiles_sm90(struct gr_launcher *l, const struct group *g, int n, uint3
         a[i].n_cluster = GR_MIN(a[i].n_work, GR_MAX(1, (uint32_t)facts->n_sm / n_block));
         const struct gr_grid grid = {a[i].n_cluster * n_block, 1, 1};
         if (!rc)
-            rc = gr_launch_clusters(l, kernel("tile_sm90", w).text, grid, n_block, 384,
+            rc = gr_launch_clusters(l, gr_matmul_name("tile_sm90", w).text, grid, n_block, 384,
                                     (uint32_t)gr_sm90_smem(w->dtype).bytes, &a[i], sizeof a[i]);
     }
     return rc;
@@ -339,7 +322,7 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
     }
     struct gr_grid grid = {n_x, up(n_tile(&m->w) * GR_PACK_ROWS, TILE_ROWS), (uint32_t)n_item};
     uint32_t whole = gr_pack_is_whole(m->w.dtype) ? whole_bytes(&m->w, 2 * TILE_ROWS / 16) : 0;
-    return gr_launch(l, kernel("tile", &m->w).text, grid, 128,
+    return gr_launch(l, gr_matmul_name("tile", &m->w).text, grid, 128,
                      whole ? TILE_X_SMEM + GR_MAX(whole, TILE_SUM_SMEM) : TILE_SMEM, m, sizeof *m);
 }
 

@@ -1,9 +1,8 @@
 /* Packed x: its memory, the launch that writes it, and the node in front that can write it. */
 #include "cuda/packed_x.h"
 
-#include <stdio.h>
-
 #include "cuda/grid.h"
+#include "cuda/matmul_name.h"
 #include "gr/kernel/packed_x.h"
 #include "gr/pack.h"
 
@@ -35,9 +34,7 @@ enum gr_x_order gr_packed_x_order(int64_t n_tok)
 
 bool gr_packed_x_on_wgmma(const struct gr_launcher *l, const struct gr_ten *w)
 {
-    char name[48];
-    snprintf(name, sizeof name, "gr_matmul_tile_sm90_%s", gr_dtype_name(w->dtype));
-    return gr_launch_sm90(l) && gr_launch_has(l, name);
+    return gr_launch_sm90(l) && gr_launch_has(l, gr_matmul_name("tile_sm90", w).text);
 }
 
 /* ---- writing ---- */
@@ -48,7 +45,7 @@ int gr_packed_x_write(struct gr_launcher *l, const struct gr_matmul_x_args *a)
                      GR_PACKED_X_THREADS, 0, a, sizeof *a);
 }
 
-/* What packed x of this kind is derived as. */
+/* Returns the name of this form of packed x among what is derived from a tensor. */
 static const char *kind(bool bf16, enum gr_x_order order)
 {
     static const char *const kinds[2][2] = {{"f16 by lane", "f16 by step"},

@@ -2,8 +2,8 @@
 // chunks' results are joined by the last block of its queries, or by a second launch where the
 // step also has tokens for other files or more groups than counters.
 // The packed x of y for the next product is written by the blocks that join, of up to 24 tokens
-// where the heads of a group are whole chunks, otherwise of one token by the last block of all; where
-// attn_prefill has written it for its tokens, by the second launch.
+// where the heads of a group are whole chunks, otherwise of one token by the last block of all; by
+// the second launch where attn_prefill has written that of its tokens.
 //
 // Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one

@@ -129,13 +129,12 @@ GR_DEV bool sm90_res_ahead(const struct gr_matmul_sm90_args &a, const struct sm9
     return !sm90_pack<T>::IS_FLOAT && a.res_ahead && work.n_segment == 1;
 }
 
-// Fetches the residuals of the tile's tokens p .. to a slot; of a tile behind the last those of the
-// last.
+// Fetches the residuals of tokens p .. of a whole tile to a slot.
 GR_DEV void sm90_bring_res(const struct sm90_work &work, int p, uint32_t to, uint32_t full)
 {
     const int n = min(GR_SM90_PIECE, work.item.n - p);
-    const int64_t row = min((int64_t)work.tile * GR_PACK_ROWS, work.m.w.rows - ROWS);
-    const uint8_t *from = work.m.res + (work.item.x_row + p) * work.m.res_row_bytes + row * 4;
+    const uint8_t *from = work.m.res + (work.item.x_row + p) * work.m.res_row_bytes +
+                          (int64_t)work.tile * GR_PACK_ROWS * 4;
     mbar_arrive_expect_tx(full, n * ROWS * 4);
 #pragma unroll 1
     for (int t = 0; t < n; t++)
@@ -458,8 +457,8 @@ GR_DEV void sm90_tile(const struct gr_matmul_sm90_args &a, const struct sm90_wor
     sm90_store<T, N>(a, sm90_work(a, opaque(work.i)), in, smem, acc);
 }
 
-// What a launch in front has written may be read from here on: what all of them have, unless this
-// one runs beside it.
+// Waits until the launches in front have ended, but for the one that this runs beside, and lets the
+// next one begin.
 GR_DEV void sm90_begin(const struct gr_matmul_sm90_args &a)
 {
     if (!a.beside)

@@ -1,6 +1,6 @@
-"""What scripts/bench/speed runs: gpurun, llama.cpp and, with --ik, ik_llama.cpp in turn (A-B-A, once for each round), each in a process of its own, on the
-same file; how fast the machine reads memory; how far the logits of both lie apart. Prints JSON lines (rows.py says what is
-in them), then the table, and draws plots."""
+"""Runs gpurun, llama.cpp and, with --ik, ik_llama.cpp in turn (A-B-A, once for each round), each in a process of its own, on the same file,
+for scripts/bench/speed; measures how fast the machine reads memory and how far the logits of gpurun and llama.cpp lie apart. Prints JSON lines
+(rows.py says what is in them), then the table, and draws plots."""
 import argparse
 import contextlib
 import datetime

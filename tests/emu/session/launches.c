@@ -86,8 +86,8 @@ Test(launches, of_a_layer)
     }
 }
 
-/* Of a prompt: norm; Q, K and V; their store; attention of the prompt, of short texts, and one
- * factor a row; output; norm; gate and up; one factor a row; down. */
+/* Counts the launches of a prompt's layer: norm; Q, K and V; their store; attention of the prompt,
+ * of short texts, and one factor a row; output; norm; gate and up; one factor a row; down. */
 Test(launches, of_a_prompt)
 {
     const struct gr_arch *llama = gr_arch_find((struct gr_str){"llama", 5});
