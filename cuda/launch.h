@@ -66,8 +66,8 @@ void *gr_launch_scratch(struct gr_launcher *l, size_t bytes);
 void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
                         size_t bytes, bool in_turn, bool *fresh);
 
-/* States that this node's launches write what is derived from x, a result of it or of a node that it
- * does as well, in place of x, which no node reads as it is. */
+/* States that this node's launches write what is derived from x, a result of it or of a node that
+ * it does as well, in place of x, which no node reads as it is. */
 void gr_launch_derive_in_place(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
                                size_t bytes);
 

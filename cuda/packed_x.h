@@ -30,11 +30,12 @@ int gr_packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct g
 bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
                        struct gr_matmul_x_args *packed_x);
 
-/* True when packed x is all that is read of y, a result of the k-th node: by the nodes behind it. */
+/* True when packed x is all that is read of y, a result of the k-th node: by the nodes behind it.
+ */
 bool gr_packed_x_alone(const struct gr_launcher *l, int k, const struct gr_ten *y);
 
-/* The same for this node's launches to write by groups, where the product behind the k-th node is on
- * wgmma and the only one to read y. */
+/* The same for this node's launches to write by groups, where the product behind the k-th node is
+ * on wgmma and the only one to read y. */
 bool gr_packed_x_groups_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
                               struct gr_matmul_x_args *packed_x);
 /* The same in place of y; false as well where y's memory does not hold it. */

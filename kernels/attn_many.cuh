@@ -195,8 +195,8 @@ GR_DEV void attn_put_groups(const gr_kernel_attn &a, const float (&o)[N], int i,
             top = fmaxf(top, fmaxf(fabsf(o[4 * n + 2 * i] * f), fabsf(o[4 * n + 2 * i + 1] * f)));
         const int group = h * GROUPS + g, up = packed_x_group_up(attn_quad_max(top));
         const float by = packed_x_group_factor(up);
-        uint4 *to = (uint4 *)(a.packed_x.to.x +
-                              ((int64_t)t * a.packed_x.to.units + 2 * group) * 64);
+        uint4 *to =
+            (uint4 *)(a.packed_x.to.x + ((int64_t)t * a.packed_x.to.units + 2 * group) * 64);
 #pragma unroll
         for (int u = 0; u < 2; u++) {
             uint32_t word[4];
@@ -206,8 +206,8 @@ GR_DEV void attn_put_groups(const gr_kernel_attn &a, const float (&o)[N], int i,
                 uint32_t two = f16x2(o[4 * n + 2 * i] * f * by, o[4 * n + 2 * i + 1] * f * by);
                 uint32_t lower = __shfl_sync(0xffffffffu, two, from),
                          upper = __shfl_sync(0xffffffffu, two, from + 2);
-                word[k] = r % 2 ? lower >> 16 | (upper & 0xffff0000)
-                                : (lower & 0xffff) | upper << 16;
+                word[k] =
+                    r % 2 ? lower >> 16 | (upper & 0xffff0000) : (lower & 0xffff) | upper << 16;
             }
             if (there)
                 to[4 * u + r] = {word[0], word[1], word[2], word[3]};

@@ -2,7 +2,8 @@
 //
 // gr_matmul_x: rows of f32 activations to packed x (gr/kernel/matmul.h). Traffic: a row once
 //   from memory (again from L1), 2.25 bytes a column back. Grid: rows of packed x.
-// gr_matmul_x_level: groups of columns of packed x to one factor a row. Traffic: a byte a group, and
+// gr_matmul_x_level: groups of columns of packed x to one factor a row. Traffic: a byte a group,
+// and
 //   twice the groups that differ, which are few. Grid: rows of packed x.
 // gr_matmul_x_group: pairs (token, expert) in the order of experts. Grid: experts; each block reads
 //   all ids. The order within an expert is that of the pairs, whatever the schedule.

@@ -529,6 +529,7 @@ def deadlines():
         assert got["choices"][0]["finish_reason"] == "length" and 0 < got["usage"]["completion_tokens"] < 4000, got
         assert 0.9 < time.monotonic() - begin < 30
         assert s.post("/v1/completions", {**long, "max_tokens": 2})["usage"]["completion_tokens"] == 2
+    with Served(PROGRAM, [*REF, "-np", "1", "-c", "4096"]) as s:
         newline = s.post("/tokenize", {"content": "\n"})["tokens"][-1]
         for bias, most in ({str(newline): 100}, 20), ({str(newline): -100}, 0):
             got = s.post("/completion", {"prompt": PROMPT, "n_predict": 40, "t_max_predict_ms": 1, "ignore_eos": True, "logit_bias": bias,
