@@ -259,6 +259,14 @@ Test(matmul, residuals)
                             OPS_NORMAL);
 }
 
+/* More entries than the CPU multiplies with rows at a time (int8.c), not a multiple of any tile. */
+Test(matmul, slabs)
+{
+    static const uint32_t type[] = {GR_Q4_K, GR_Q8_0, GR_Q6_K, GR_IQ3_S};
+    for (size_t t = 0; t < GR_COUNT(type) && ops_on_cpu(); t++)
+        matmul_case((struct mm){type[t], 1021, 19, 512, t % 2, t % 2, false, 1}, OPS_NORMAL);
+}
+
 Test(matmul, data)
 {
     for (const int *type = ops_layout_types; *type >= 0; type++)

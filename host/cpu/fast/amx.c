@@ -101,29 +101,33 @@ GR_INLINE void add_group(const struct group_sums *dot, const float *const *facto
     }
 }
 
-/* Columns are padded with zeros to whole pairs of groups. */
-GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, int np,
-                       const char *x, int n, int group, bool min, float *sum)
+/* sum += the products of a tile of n entries with rows i and, with np = 2, i + 1 of a block's
+ * panels. Columns are padded with zeros to whole pairs of groups. */
+GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_block *b, int64_t first,
+                       int np, const char *x, int n, int group, bool min, float *sum)
 {
-    struct int8_many e = int8_many(s, (void *)(uintptr_t)x, n);
-    const float *sums = e.extra, *const d[2] = {p[0].d, p[np - 1].d},
-                *const m[2] = {p[0].m, p[np - 1].m};
-    const int64_t n_group = s->n_in / group;
+    const struct int8_many e = int8_many(s, (void *)(uintptr_t)x, n);
+    const struct int8_panel p[2] = {int8_panel(b, first, 0, group),
+                                    int8_panel(b, first + np - 1, 0, group)};
+    const float *const d[2] = {p[0].d, p[1].d}, *const m[2] = {p[0].m, p[1].m};
+    const struct int8_groups of = int8_groups(s, b, group);
     struct group_sums dot[2];
     vf acc[2][INT8_TILE];
     GR_UNROLL
     for (int t = 0; t < n; t++)
-        acc[0][t] = acc[1][t] = vf_set(0);
-    for (int64_t g = 0; g < n_group; g += 2) {
+        GR_UNROLL
+    for (int i = 0; i < np; i++)
+        acc[i][t] = vf_load(sum + t * INT8_ROWS + i * VL);
+    for (int64_t g = of.lo, k = 0; g < of.hi; g += 2, k += 2) {
         const int8_t *q = e.q + g * group * n;
-        const float *step = e.step + g * group / 32 * n;
-        GROUP(0, q, p, g * group * VL, np == 2, dot[0]);
-        GROUP(1, q + (group == 32 ? 32 * n : 16), p, (g + 1) * group * VL, np == 2, dot[1]);
-        add_group(&dot[0], d, g, step, n, np, acc);
-        add_group(&dot[1], d, g + 1, group == 32 ? step + n : step, n, np, acc);
+        const float *step = e.step + g * group / 32 * n, *sums = (const float *)e.extra + g * n;
+        GROUP(0, q, p, k * group * VL, np == 2, dot[0]);
+        GROUP(1, q + (group == 32 ? 32 * n : 16), p, (k + 1) * group * VL, np == 2, dot[1]);
+        add_group(&dot[0], d, k, step, n, np, acc);
+        add_group(&dot[1], d, k + 1, group == 32 ? step + n : step, n, np, acc);
         if (min) {
-            add_group(NULL, m, g, sums + g * n, n, np, acc);
-            add_group(NULL, m, g + 1, sums + (g + 1) * n, n, np, acc);
+            add_group(NULL, m, k, sums, n, np, acc);
+            add_group(NULL, m, k + 1, sums + n, n, np, acc);
         }
     }
     GR_UNROLL
@@ -133,26 +137,26 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, i
         vf_store(sum + t * INT8_ROWS + i * VL, acc[i][t]);
 }
 
-GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_panel *p, int np, const char *x,
-                      int n, float *sum)
+GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_block *b, int64_t i, int np,
+                      const char *x, int n, float *sum)
 {
     if (s->kind.group == 32 && !s->kind.min)
-        tile_of(s, p, np, x, n, 32, false, sum);
+        tile_of(s, b, i, np, x, n, 32, false, sum);
     else if (s->kind.group == 32)
-        tile_of(s, p, np, x, n, 32, true, sum);
+        tile_of(s, b, i, np, x, n, 32, true, sum);
     else if (!s->kind.min)
-        tile_of(s, p, np, x, n, 16, false, sum);
+        tile_of(s, b, i, np, x, n, 16, false, sum);
     else
-        tile_of(s, p, np, x, n, 16, true, sum);
+        tile_of(s, b, i, np, x, n, 16, true, sum);
 }
 
-GR_INLINE void tile_any(const struct int8_shape *s, const struct int8_panel *p, int np,
+GR_INLINE void tile_any(const struct int8_shape *s, const struct int8_block *b, int64_t i, int np,
                         const char *x, int64_t tile, float *sum)
 {
     switch (tile) {
 #define SIZE(n)                                                                                    \
     case n:                                                                                        \
-        tile_n(s, p, np, x, n, sum);                                                               \
+        tile_n(s, b, i, np, x, n, sum);                                                            \
         break;
         INT8_SIZES(SIZE)
 #undef SIZE
@@ -161,13 +165,15 @@ GR_INLINE void tile_any(const struct int8_shape *s, const struct int8_panel *p, 
     }
 }
 
-static void int8_tile_pairs(const struct int8_shape *s, const struct int8_panel *p, int64_t n,
-                            const char *x, int64_t tile, float *sum)
+static void int8_tile_pairs(const struct int8_shape *s, const struct int8_block *b, const char *x,
+                            int64_t tile, struct int8_ahead *a, float *sum)
 {
+    const int64_t n = b->n_panel;
+    (void)a;
     for (int64_t i = 0; i + 1 < n; i += 2)
-        tile_any(s, p + i, 2, x, tile, sum + i * VL);
+        tile_any(s, b, i, 2, x, tile, sum + i * VL);
     if (n % 2)
-        tile_any(s, p + n - 1, 1, x, tile, sum + (n - 1) * VL);
+        tile_any(s, b, n - 1, 1, x, tile, sum + (n - 1) * VL);
 }
 
 /* Quants are signed here: there is no offset to subtract from the sums. */

@@ -4,9 +4,6 @@
 
 #include "cpu/fast/lanes.h"
 
-/* Approximate bytes of panels made at a time: a part of L2. */
-enum { PANEL_BYTES = 256 * 1024 };
-
 /* ---- activations ---- */
 
 /* Quantises 32 columns; returns the step. Values all below 2^-120 become 0; with NaN or infinity
@@ -151,31 +148,71 @@ static void few(const struct mm *m, const struct int8_shape *s, const struct mm_
     }
 }
 
-/* Unpacks rows [lo, hi) to panels, as many as fit a part of L2, then multiplies each tile with all
- * of them. */
-static void many(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
-                 int64_t lo, int64_t hi, const char *x, char *local, int8_tile_fn *meet)
+/* The size of a block. Few tiles have one that stays in L1 with the columns of x it is multiplied
+ * with; more would load and store their sums too often, and read a larger one from L2. The limits
+ * are measured, with Q4_K, Q6_K and Q8_0. */
+struct block_size {
+    int64_t n_panel, n_unit;
+};
+
+static struct block_size block_size(int64_t n)
 {
-    struct int8_panel panel[INT8_PANELS];
-    float sum[INT8_TILE][INT8_ROWS];
-    int64_t n_panel = (hi - lo + VL - 1) / VL;
-    for (int64_t p = 0; p < n_panel; p++)
-        panel[p] = FN(int8_pack)(s, gr_ten_row(m->w, g->expert, lo + p * VL), m->w->row_bytes,
-                                 GR_MIN(VL, hi - lo - p * VL),
-                                 local + (size_t)p * FN(int8_panel_bytes)(s));
-    for (int64_t i = 0, tile; i < g->n; i += tile) {
-        tile = int8_tile(i, g->n);
-        meet(s, panel, n_panel, x + i * s->stride, tile, sum[0]);
-        for (int64_t t = 0; t < tile && i + t < g->n; t++)
-            FN(mm_finish)(m, g, i + t, lo, hi - lo, sum[t]);
-    }
+    return n <= (VL == 16 ? 5 : 2) * INT8_TILE ? (struct block_size){32 / VL, 1}
+                                               : (struct block_size){INT8_ROWS / VL, 8};
 }
 
-/* Returns the number of rows unpacked to panels at a time. */
-static int64_t panel_rows(const struct int8_shape *s)
+/* Rows [lo, lo + n_row), as far as they exist, in n_step steps. */
+static struct int8_ahead ahead(const struct mm *m, const struct mm_group *g, int64_t lo,
+                               int64_t n_row, int64_t n_step)
 {
-    int64_t n = (int64_t)(PANEL_BYTES / FN(int8_panel_bytes)(s));
-    return GR_MIN(INT8_ROWS, GR_MAX(1, n) * VL);
+    const int64_t bytes = GR_MIN(n_row, m->n_out - lo) * m->w->row_bytes;
+    const char *p = gr_ten_row(m->w, g->expert, lo);
+    return bytes > 0 ? (struct int8_ahead){p, p + bytes, GR_PAD((bytes + n_step - 1) / n_step, 64)}
+                     : (struct int8_ahead){0};
+}
+
+/* Entries multiplied with a block at most, whole tiles; steps of int8_ahead behind each panel. */
+enum { SLAB = 84 * 12, PACK_ASKS = 3 };
+_Static_assert(SLAB % INT8_TILE == 0, "whole tiles");
+
+/* Multiplies rows [lo, hi), n_panel * VL at most, with entries [first, last), block by block; a
+ * block is unpacked once for all their tiles. Meanwhile as many rows from `next` on are asked for,
+ * a little with each group of a tile and more behind each panel. local: sums [last - first,
+ * INT8_ROWS], then the block. */
+static void many(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
+                 int64_t first, int64_t last, int64_t lo, int64_t hi, int64_t next, const char *x,
+                 void *local, int8_tile_fn *meet)
+{
+    const struct block_size size = block_size(g->n);
+    const int64_t n_unit = s->cols / 256, n_sum = GR_PAD(last - first, INT8_PAD) * INT8_ROWS,
+                  n_tile = (last - first + INT8_TILE - 1) / INT8_TILE,
+                  most = size.n_panel * size.n_unit * VL;
+    float *sum = local;
+    struct int8_block b = {.n_panel = (hi - lo + VL - 1) / VL, .d = sum + n_sum};
+    b.m = b.d + most * 16;
+    b.q = (uint8_t *)(b.m + most * 16);
+    struct int8_ahead a = ahead(m, g, next, size.n_panel * VL,
+                                b.n_panel * n_unit * (PACK_ASKS + n_tile * 256 / s->kind.group));
+    memset(sum, 0, (size_t)n_sum * sizeof *sum);
+    for (; b.u < n_unit; b.u += b.n_unit) {
+        b.n_unit = GR_MIN(size.n_unit, n_unit - b.u);
+        for (int64_t i = 0; i < b.n_panel; i++)
+            for (int64_t u = 0; u < b.n_unit; u++) {
+                const struct int8_panel p = int8_panel(&b, i, u, s->kind.group);
+                FN(int8_pack)
+                (s, gr_ten_row(m->w, g->expert, lo + i * VL), m->w->row_bytes,
+                 GR_MIN(VL, hi - lo - i * VL), b.u + u, &p);
+                for (int k = 0; k < PACK_ASKS; k++)
+                    int8_ask(&a);
+            }
+        for (int64_t i = first, tile; i < last; i += tile) {
+            tile = int8_tile(i, last);
+            float *of_tile = sum + (i - first) * INT8_ROWS;
+            meet(s, &b, x + i * s->stride, tile, &a, of_tile);
+            for (int64_t t = 0; b.u + b.n_unit == n_unit && t < GR_MIN(tile, last - i); t++)
+                FN(mm_finish)(m, g, i + t, lo, hi - lo, of_tile + t * INT8_ROWS);
+        }
+    }
 }
 
 void FN(int8_multiply)(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
@@ -186,9 +223,12 @@ void FN(int8_multiply)(const struct mm *m, const struct int8_shape *s, const str
         few(m, s, g, lo, hi, x);
         return;
     }
-    int64_t step = panel_rows(s);
-    for (int64_t o = lo; o < hi; o += step)
-        many(m, s, g, o, GR_MIN(o + step, hi), x, local, tile);
+    const int64_t step = block_size(g->n).n_panel * VL;
+    for (int64_t i = 0; i < g->n; i += SLAB)
+        for (int64_t o = lo; o < hi; o += step) {
+            int64_t next = o + step < hi ? o + step : lo + m->n_thread * INT8_ROWS;
+            many(m, s, g, i, GR_MIN(i + SLAB, g->n), o, GR_MIN(o + step, hi), next, x, local, tile);
+        }
 }
 
 static void multiply(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
@@ -212,9 +252,11 @@ static size_t shared_bytes(const struct mm *m, int64_t n_place)
 static size_t local_bytes(const struct mm *m)
 {
     struct int8_shape s = int8_shape(m);
+    const struct block_size size = block_size(INT64_MAX); /* the largest */
     size_t row = (size_t)(s.cols * 3 / 2),
-           panels = (size_t)(panel_rows(&s) / VL) * FN(int8_panel_bytes)(&s);
-    return GR_MAX(row, panels);
+           sums = (size_t)(GR_PAD(GR_MIN(m->n_entry, SLAB), INT8_PAD) * INT8_ROWS) * sizeof(float);
+    return GR_MAX(row, sums + (size_t)(size.n_panel * size.n_unit * VL) *
+                                  (256 + 2 * 16 * sizeof(float)));
 }
 
 const struct mm_engine FN(mm_int8) = {.convert = convert,

@@ -28,8 +28,8 @@ enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 2 };
 enum { INT8_FEW = 7 };
 
 /* Products of fewer entries for each group dot them with rows in place; from here on panels are
- * quicker: sooner with 256 bits, where few entries have no lane order (lanes.h). */
-enum { INT8_MANY = VL == 16 ? 8 : 4 };
+ * quicker. */
+enum { INT8_MANY = 4 };
 
 static inline bool int8_in_place(const struct mm *m)
 {
@@ -37,11 +37,12 @@ static inline bool int8_in_place(const struct mm *m)
 }
 
 /* Rows of weights per work item. */
-enum { INT8_ROWS = 64, INT8_PANELS = INT8_ROWS / VL };
+enum { INT8_ROWS = 64 };
 
 struct int8_shape {
     int64_t n_in, cols; /* columns of a row; padded to a multiple of 256 */
     int64_t stride;     /* bytes per entry */
+    size_t row, unit;   /* bytes of a row of weights, and of 256 columns */
     uint32_t dtype;     /* of the weights */
     struct unit_kind kind;
     bool one; /* entry per group on average (mm.each): each is dotted by itself */
@@ -50,7 +51,13 @@ struct int8_shape {
 static inline struct int8_shape int8_shape(const struct mm *m)
 {
     int64_t cols = GR_PAD(m->n_in, 256);
-    return (struct int8_shape){m->n_in,     cols, cols * 3 / 2, m->w->dtype, unit_kind(m->w->dtype),
+    return (struct int8_shape){m->n_in,
+                               cols,
+                               cols * 3 / 2,
+                               gr_row_bytes(m->w->dtype, (uint64_t)m->n_in),
+                               gr_row_bytes(m->w->dtype, 256),
+                               m->w->dtype,
+                               unit_kind(m->w->dtype),
                                m->each == 1};
 }
 
@@ -94,18 +101,61 @@ void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
                   int64_t hi, const char *x, int64_t n, float *sum, int64_t ld);
 
-/* VL rows of weights, interleaved: q [cols / 4][VL][4] with offset s->kind.zero, the type's own or
- * 0 (then q is s8); d, m [cols / group][VL]. */
+/* Units [u, u + n_unit) of n_panel * VL rows of weights, unpacked to panels of VL rows: q [n_panel]
+ * [n_unit * 64][VL][4] with offset s->kind.zero, the type's own or 0 (then q is s8); d and m
+ * [n_panel][n_unit * 256 / group][VL]. */
+struct int8_block {
+    int64_t n_panel, u, n_unit;
+    uint8_t *q;
+    float *d, *m;
+};
+
+/* Groups [lo, hi) of a block: fewer than its columns may be left. */
+struct int8_groups {
+    int64_t lo, hi;
+};
+
+GR_INLINE struct int8_groups int8_groups(const struct int8_shape *s, const struct int8_block *b,
+                                         int group)
+{
+    return (struct int8_groups){b->u * 256 / group,
+                                GR_MIN((b->u + b->n_unit) * 256, s->n_in) / group};
+}
+
 struct int8_panel {
     uint8_t *q;
     float *d, *m;
 };
-size_t FN(int8_panel_bytes)(const struct int8_shape *s);
-struct int8_panel FN(int8_pack)(const struct int8_shape *s, const char *w, int64_t row_bytes,
-                                int64_t n_rows, void *memory);
-/* sum [tile, INT8_ROWS] = the tile's products with n panels, VL columns each. */
-typedef void int8_tile_fn(const struct int8_shape *s, const struct int8_panel *p, int64_t n,
-                          const char *x, int64_t tile, float *sum);
+
+/* Returns panel i of a block, from its unit u on. */
+GR_INLINE struct int8_panel int8_panel(const struct int8_block *b, int64_t i, int64_t u, int group)
+{
+    const int64_t at = (i * b->n_unit + u) * VL, factors = at * (256 / group);
+    return (struct int8_panel){b->q + at * 256, b->d + factors, b->m + factors};
+}
+
+/* Unpacks unit u of n_row rows, the first of which is at w; missing rows and columns are 0. */
+void FN(int8_pack)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t n_row,
+                   int64_t u, const struct int8_panel *p);
+
+/* Weights that will be needed, asked for `step` bytes at a time between other work: processors have
+ * few requests to memory under way, and wait with one more. */
+struct int8_ahead {
+    const char *p, *end;
+    int64_t step;
+};
+
+GR_INLINE void int8_ask(struct int8_ahead *a)
+{
+    const char *end = a->p + GR_MIN(a->step, a->end - a->p);
+    for (; a->p < end; a->p += 64)
+        _mm_prefetch(a->p, _MM_HINT_T1);
+}
+
+/* sum [tile, INT8_ROWS] += the products of a tile's entries with a block, VL columns for each
+ * panel; may ask for weights between groups. */
+typedef void int8_tile_fn(const struct int8_shape *s, const struct int8_block *b, const char *x,
+                          int64_t tile, struct int8_ahead *a, float *sum);
 int8_tile_fn FN(int8_tile);
 
 /* The engine's `multiply`, with products of tiles and panels computed by `tile`. */

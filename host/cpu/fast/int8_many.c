@@ -9,102 +9,85 @@
 
 #include <string.h>
 
+#include "cpu/fast/panel.h"
+
 /* ---- panels ---- */
 
-size_t FN(int8_panel_bytes)(const struct int8_shape *s)
-{
-    size_t d = (size_t)(s->cols / 16 * VL) * sizeof(float),
-           rows = VL * (256 + 2 * 16 * sizeof(float));
-    return (size_t)(s->cols * VL) + 2 * d + rows;
-}
-
-/* Scratch memory: one unit of each of VL rows. */
+/* One unit of each of VL rows. */
 struct rows {
-    uint8_t *q;   /* [VL, 256] */
-    float *d, *m; /* [VL, 16] */
-    vi off;       /* offset subtracted from each of q */
+    uint8_t q[VL][256];
+    float d[VL][16], m[VL][16];
 };
 
-GR_INLINE void unpack_row(uint32_t dtype, const char *w, size_t n_bytes, const struct rows *r,
-                          int64_t i)
+GR_INLINE void unpack_row(uint32_t dtype, const char *w, struct rows *r, vi off, int64_t i)
 {
     struct unit u;
-    if (n_bytes >= unit_bytes(dtype))
-        unpack(dtype, w, &u);
-    else
-        unpack_tail(dtype, w, n_bytes, &u);
+    unpack(dtype, w, &u);
     GR_UNROLL
     for (int k = 0; k < UNIT_Q; k++)
-        vi_store(r->q + i * 256 + k * VL * 4, vi_sub8(u.q[k], r->off));
+        vi_store(r->q[i] + k * VL * 4, vi_sub8(u.q[k], off));
     GR_UNROLL
     for (int k = 0; k < unit_factors(unit_kind(dtype)); k++) {
-        vf_store(r->d + i * 16 + k * VL, u.d[k]);
+        vf_store(r->d[i] + k * VL, u.d[k]);
         if (unit_kind(dtype).min)
-            vf_store(r->m + i * 16 + k * VL, u.m[k]);
+            vf_store(r->m[i] + k * VL, u.m[k]);
     }
 }
 
-/* Unpacks unit u of the rows, and asks for that of the next VL ones. */
-GR_INLINE void unpack_rows(uint32_t dtype, const struct int8_shape *s, const char *w,
-                           int64_t row_bytes, int64_t n_rows, int64_t u, const struct rows *r)
+/* Unpacks a unit of each of VL rows, then transposes the results. */
+GR_INLINE void unpack_rows(uint32_t dtype, const struct panel_rows *from, const struct panel *p)
 {
-    size_t at = (size_t)u * unit_bytes(dtype);
-    size_t row_size = gr_row_bytes(dtype, (uint64_t)s->n_in);
-    for (int64_t i = 0; i < n_rows; i++) {
-        const char *row = w + i * row_bytes + at;
-        GR_UNROLL
-        for (size_t line = 0; line < unit_bytes(dtype); line += 64)
-            _mm_prefetch(row + VL * row_bytes + line, _MM_HINT_T1);
-        unpack_row(dtype, row, row_size - at, r, i);
-    }
+    struct unit_kind kind = unit_kind(dtype);
+    struct rows r;
+    for (int64_t i = 0; i < VL; i++)
+        unpack_row(dtype, from->p + i * from->stride, &r, p->off, i);
+    FN(transpose)(r.q, 64, VL, 64, p->q, VL);
+    FN(transpose)(r.d, 16, VL, 256 / kind.group, p->d, VL);
+    if (kind.min)
+        FN(transpose)(r.m, 16, VL, 256 / kind.group, p->m, VL);
 }
 
 /* One function per type: in a common one constants do not stay in registers from row to row. */
 #define TYPE(name)                                                                                 \
-    static __attribute__((noinline)) void unpack_##name(const struct int8_shape *s, const char *w, \
-                                                        int64_t row_bytes, int64_t n_rows,         \
-                                                        int64_t u, const struct rows *r)           \
+    static __attribute__((noinline)) void pack_##name(const struct panel_rows *from,               \
+                                                      const struct panel *p)                       \
     {                                                                                              \
-        unpack_rows(GR_##name, s, w, row_bytes, n_rows, u, r);                                     \
+        if (panel_type(GR_##name))                                                                 \
+            panel_unpack(GR_##name, from, p);                                                      \
+        else                                                                                       \
+            unpack_rows(GR_##name, from, p);                                                       \
     }
 UNIT_TYPES(TYPE)
 #undef TYPE
 
-typedef void unpack_fn(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t n_rows,
-                       int64_t u, const struct rows *r);
-static unpack_fn *unpack_of(uint32_t dtype)
+static void pack_any(uint32_t dtype, const struct panel_rows *from, const struct panel *p)
 {
     switch (dtype) {
 #define TYPE(name)                                                                                 \
     case GR_##name:                                                                                \
-        return unpack_##name;
+        pack_##name(from, p);                                                                      \
+        break;
         UNIT_TYPES(TYPE)
 #undef TYPE
     default:
-        return NULL;
+        break;
     }
 }
 
-struct int8_panel FN(int8_pack)(const struct int8_shape *s, const char *w, int64_t row_bytes,
-                                int64_t n_rows, void *memory)
+void FN(int8_pack)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t n_row,
+                   int64_t u, const struct int8_panel *p)
 {
-    struct int8_panel p = {.q = memory};
-    p.d = (float *)(void *)(p.q + s->cols * VL);
-    p.m = p.d + s->cols / 16 * VL;
-    struct rows r = {.d = p.m + s->cols / 16 * VL,
-                     .off = vi_set8(unit_kind(s->dtype).zero - s->kind.zero)};
-    r.m = r.d + VL * 16;
-    r.q = (uint8_t *)(r.m + VL * 16);
-    int64_t n_group = 256 / s->kind.group; /* of a unit */
-    unpack_fn *unpack_unit = unpack_of(s->dtype);
-    for (int64_t u = 0; u < s->cols / 256; u++) {
-        unpack_unit(s, w, row_bytes, n_rows, u, &r);
-        FN(transpose)(r.q, 64, n_rows, 64, p.q + u * 256 * VL, VL);
-        FN(transpose)(r.d, 16, n_rows, n_group, p.d + u * n_group * VL, VL);
-        if (s->kind.min)
-            FN(transpose)(r.m, 16, n_rows, n_group, p.m + u * n_group * VL, VL);
+    const size_t at = (size_t)u * s->unit, n = GR_MIN(s->unit, s->row - at);
+    const struct panel to = {p->q, p->d, p->m, vi_set8(unit_kind(s->dtype).zero - s->kind.zero)};
+    char copy[VL][UNIT_BYTES];
+    struct panel_rows from = {w + at, row_bytes};
+    if (n_row < VL || n < s->unit) {
+        memset(copy, 0, sizeof copy);
+        for (int64_t i = 0; i < n_row; i++)
+            memcpy(copy[i], from.p + i * row_bytes, n);
+        from = (struct panel_rows){copy[0], UNIT_BYTES};
     }
-    return p;
+    pack_any(s->dtype, &from, &to);
 }
 
 /* ---- tiles ---- */
@@ -146,19 +129,25 @@ GR_INLINE void add_dots(const uint8_t *w, const int8_t *q, int n, int run, bool 
     }
 }
 
-GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, const char *x, int n,
-                       struct unit_kind kind, int run, float *sum)
+/* sum += the products of a tile of n entries with panel i of a block. */
+GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_block *b, int64_t i,
+                       const char *x, int n, struct unit_kind kind, int run,
+                       struct int8_ahead *ahead, float *sum)
 {
-    struct int8_many e = int8_many(s, (void *)(uintptr_t)x, n);
     const int group = kind.group;
+    const struct int8_many e = int8_many(s, (void *)(uintptr_t)x, n);
+    const struct int8_panel p = int8_panel(b, i, 0, group);
+    const struct int8_groups of = int8_groups(s, b, group);
+    struct int8_ahead a = *ahead;
     vf acc[INT8_TILE];
     GR_UNROLL
     for (int t = 0; t < n; t++)
-        acc[t] = vf_set(0);
-    for (int64_t g = 0; g < s->n_in / group; g++) {
+        acc[t] = vf_load(sum + t * INT8_ROWS);
+    for (int64_t g = of.lo, k = 0; g < of.hi; g++, k++) {
+        const uint8_t *w = p.q + k * group * VL;
         const int8_t *q = e.q + g * group / 32 * 32 * n + g * group % 32;
-        const uint8_t *w = p->q + g * group * VL;
         const float *step = e.step + g * group / 32 * n;
+        int8_ask(&a);
         vi dot[INT8_TILE];
         GR_UNROLL
         for (int t = 0; t < n; t++)
@@ -167,17 +156,18 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, c
         GR_UNROLL
         for (int c = 0; c < group / 4; c += run)
             add_dots(w + c * VL * 4, q + c * 4, n, run, kind.sign, dot);
-        vf d = vf_load(p->d + g * VL);
+        vf d = vf_load(p.d + k * VL);
         GR_UNROLL
         for (int t = 0; t < n; t++)
             acc[t] = vf_fma(vf_of_int(dot[t]), d * vf_set(step[t]), acc[t]);
         if (kind.min) {
-            vf m = vf_load(p->m + g * VL);
+            vf m = vf_load(p.m + k * VL);
             GR_UNROLL
             for (int t = 0; t < n; t++)
                 acc[t] = vf_fma(m, vf_set(((const float *)e.extra)[g * n + t]), acc[t]);
         }
     }
+    *ahead = a;
     GR_UNROLL
     for (int t = 0; t < n; t++)
         vf_store(sum + t * INT8_ROWS, acc[t]);
@@ -212,26 +202,26 @@ static int longest_run(struct unit_kind kind)
     KIND(false, 16, true, 4)
 #endif
 
-GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_panel *p, const char *x, int n,
-                      float *sum)
+GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_block *b, int64_t i,
+                      const char *x, int n, struct int8_ahead *a, float *sum)
 {
     const int run = longest_run(s->kind);
 #define KIND(sign_, group_, min_, run_)                                                            \
     if (s->kind.sign == sign_ && s->kind.group == group_ && s->kind.min == min_ && run == run_) {  \
         const struct unit_kind kind = {.group = group_, .min = min_, .sign = sign_};               \
-        tile_of(s, p, x, n, kind, run_, sum);                                                      \
+        tile_of(s, b, i, x, n, kind, run_, a, sum);                                                \
     }
     KINDS(KIND)
 #undef KIND
 }
 
-static void tile_any(const struct int8_shape *s, const struct int8_panel *p, const char *x,
-                     int64_t tile, float *sum)
+static void tile_any(const struct int8_shape *s, const struct int8_block *b, int64_t i,
+                     const char *x, int64_t tile, struct int8_ahead *a, float *sum)
 {
     switch (tile) {
 #define SIZE(n)                                                                                    \
     case n:                                                                                        \
-        tile_n(s, p, x, n, sum);                                                                   \
+        tile_n(s, b, i, x, n, a, sum);                                                             \
         break;
         INT8_SIZES(SIZE)
 #undef SIZE
@@ -240,9 +230,9 @@ static void tile_any(const struct int8_shape *s, const struct int8_panel *p, con
     }
 }
 
-void FN(int8_tile)(const struct int8_shape *s, const struct int8_panel *p, int64_t n, const char *x,
-                   int64_t tile, float *sum)
+void FN(int8_tile)(const struct int8_shape *s, const struct int8_block *b, const char *x,
+                   int64_t tile, struct int8_ahead *a, float *sum)
 {
-    for (int64_t i = 0; i < n; i++)
-        tile_any(s, p + i, x, tile, sum + i * VL);
+    for (int64_t i = 0; i < b->n_panel; i++)
+        tile_any(s, b, i, x, tile, a, sum + i * VL);
 }

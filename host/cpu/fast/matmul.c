@@ -178,6 +178,7 @@ void FN(mm_run)(const struct gr_node *node, const struct gr_cpu_work *w,
                 const struct mm_engines *engines)
 {
     struct mm m = mm_of(node);
+    m.n_thread = w->nth;
     const struct mm_engine *e = engine_of(&m, engines);
     struct mm_group *group;
     int64_t n_group = groups_of(&m, w->local, &group);

@@ -246,13 +246,4 @@ GR_INLINE int unit_factors(struct unit_kind kind)
     return kind.group == 16 ? UNIT_D : 1;
 }
 
-/* Unpacks the last n_bytes of a row, less than a unit; missing columns are 0, as blocks of zero
- * bytes are in every type. */
-GR_INLINE void unpack_tail(uint32_t dtype, const void *p, size_t n_bytes, struct unit *u)
-{
-    uint8_t whole[UNIT_BYTES] = {0};
-    memcpy(whole, p, n_bytes);
-    unpack(dtype, whole, u);
-}
-
 #endif

@@ -152,6 +152,38 @@ GR_INLINE vi vi_sub8(vi a, vi b)
 {
     return _mm512_sub_epi8(a, b);
 }
+GR_INLINE vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+GR_INLINE vi vi_or(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+GR_INLINE vi vi_xor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
+/* Shifts lanes left, or right where `by` is negative, with zeros. */
+GR_INLINE vi vi_shift(vi x, int by)
+{
+    return by < 0 ? _mm512_srli_epi32(x, (unsigned)-by) : _mm512_slli_epi32(x, (unsigned)by);
+}
+/* Byte k of each lane, as s8. */
+GR_INLINE vi vi_s8_at(vi x, int k)
+{
+    return _mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - 8 * k)), 24);
+}
+/* Maps bytes below 16 to entries of a table. */
+GR_INLINE vi vi_lookup(__m128i table, vi x)
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), x);
+}
+/* Returns the f16 in the low half of each lane. */
+GR_INLINE vf vf_low_half(vi x)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+}
 /* Each lane + the sum of four products of u8 (u) and s8 (s). */
 GR_INLINE vi vi_dot(vi acc, vi u, vi s)
 {
@@ -281,6 +313,36 @@ GR_INLINE vi vi_sub8(vi a, vi b)
 {
     return _mm256_sub_epi8(a, b);
 }
+GR_INLINE vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+GR_INLINE vi vi_or(vi a, vi b)
+{
+    return _mm256_or_si256(a, b);
+}
+GR_INLINE vi vi_xor(vi a, vi b)
+{
+    return _mm256_xor_si256(a, b);
+}
+GR_INLINE vi vi_shift(vi x, int by)
+{
+    return by < 0 ? _mm256_srli_epi32(x, -by) : _mm256_slli_epi32(x, by);
+}
+GR_INLINE vi vi_s8_at(vi x, int k)
+{
+    return _mm256_srai_epi32(_mm256_slli_epi32(x, 24 - 8 * k), 24);
+}
+GR_INLINE vi vi_lookup(__m128i table, vi x)
+{
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), x);
+}
+GR_INLINE vf vf_low_half(vi x)
+{
+    x = _mm256_and_si256(x, _mm256_set1_epi32(0xffff));
+    return _mm256_cvtph_ps(
+        _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
+}
 /* Sums of two products, which saturate at 16 bits: u <= 127 is safe (2 * 127 * 127 < 32768). */
 GR_INLINE vi vi_pairs(vi u, vi s)
 {
@@ -362,48 +424,64 @@ GR_INLINE vi vi_dot_any(vi acc, vi u, vi s, bool sign)
     return vi_dot(acc, u, s);
 }
 
-/* Transposes VL x VL 32-bit words: swaps element j of r[i] and element i of r[j]. */
+/* Transposes the 4 x 4 words that four registers have in each 128 bits. */
+GR_INLINE void vi_transpose_4(const vi r[4], vi out[4])
+{
 #ifdef GR_LEVEL_avx512
+    vi a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    vi c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c), out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d), out[3] = _mm512_unpackhi_epi64(b, d);
+#else
+    vi a = _mm256_unpacklo_epi32(r[0], r[1]), b = _mm256_unpackhi_epi32(r[0], r[1]);
+    vi c = _mm256_unpacklo_epi32(r[2], r[3]), d = _mm256_unpackhi_epi32(r[2], r[3]);
+    out[0] = _mm256_unpacklo_epi64(a, c), out[1] = _mm256_unpackhi_epi64(a, c);
+    out[2] = _mm256_unpacklo_epi64(b, d), out[3] = _mm256_unpackhi_epi64(b, d);
+#endif
+}
+
+/* Transposes VL x VL 32-bit words: swaps element j of r[i] and element i of r[j]. */
 GR_INLINE void vi_transpose(vi r[VL])
 {
     vi t[VL];
     GR_UNROLL
-    for (int i = 0; i < VL; i += 4) { /* 4 x 4 in each quarter of four rows */
-        vi a = _mm512_unpacklo_epi32(r[i], r[i + 1]), b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-        vi c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]),
-           d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
-        t[i] = _mm512_unpacklo_epi64(a, c), t[i + 1] = _mm512_unpackhi_epi64(a, c);
-        t[i + 2] = _mm512_unpacklo_epi64(b, d), t[i + 3] = _mm512_unpackhi_epi64(b, d);
-    }
+    for (int i = 0; i < VL; i += 4)
+        vi_transpose_4(r + i, t + i);
     GR_UNROLL
-    for (int i = 0; i < 4; i++) { /* then 4 x 4 of the quarters */
+    for (int i = 0; i < 4; i++) { /* then the blocks of 128 bits */
+#ifdef GR_LEVEL_avx512
         vi a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88),
            b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
         vi c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88),
            d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
         r[i] = _mm512_shuffle_i32x4(a, c, 0x88), r[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
         r[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88), r[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
-    }
-}
 #else
-GR_INLINE void vi_transpose(vi r[VL])
-{
-    vi t[VL];
-    GR_UNROLL
-    for (int i = 0; i < VL; i += 4) {
-        vi a = _mm256_unpacklo_epi32(r[i], r[i + 1]), b = _mm256_unpackhi_epi32(r[i], r[i + 1]);
-        vi c = _mm256_unpacklo_epi32(r[i + 2], r[i + 3]),
-           d = _mm256_unpackhi_epi32(r[i + 2], r[i + 3]);
-        t[i] = _mm256_unpacklo_epi64(a, c), t[i + 1] = _mm256_unpackhi_epi64(a, c);
-        t[i + 2] = _mm256_unpacklo_epi64(b, d), t[i + 3] = _mm256_unpackhi_epi64(b, d);
-    }
-    GR_UNROLL
-    for (int i = 0; i < 4; i++) {
         r[i] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x20);
         r[i + 4] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x31);
+#endif
     }
 }
+
+/* Loads four words at p of each of VL rows, `stride` bytes apart: lane i of out[j] is word j of row
+ * i. */
+GR_INLINE void vi_load_rows(const char *p, int64_t stride, vi out[4])
+{
+    vi r[4];
+    GR_UNROLL
+    for (int i = 0; i < 4; i++, p += stride) {
+#define ROW(n) _mm_loadu_si128((const __m128i *)(const void *)(p + (n)*stride))
+        __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(ROW(0)), ROW(4), 1);
+#ifdef GR_LEVEL_avx512
+        r[i] = _mm512_inserti32x4(_mm512_castsi256_si512(low), ROW(8), 2);
+        r[i] = _mm512_inserti32x4(r[i], ROW(12), 3);
+#else
+        r[i] = low;
 #endif
+#undef ROW
+    }
+    vi_transpose_4(r, out);
+}
 
 /* Lane i of the result is the sum of the lanes of r[i]. */
 GR_INLINE vf vf_sum_rows(const vf r[VL])
