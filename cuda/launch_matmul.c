@@ -171,13 +171,19 @@ static uint32_t ring_slots(const struct gr_launcher *l, const char *kernel, uint
     return n;
 }
 
+/* Some types have a kernel for one token an item. */
 static int stream_parts(struct gr_launcher *l, struct gr_matmul_mv_args *p)
 {
     const struct gr_matmul_args *m = &p->part[0];
-    bool few = m->n_tok <= GR_MV_TOKENS;
-    uint32_t warps = stream_warps(m),
-             smem = 2 * stream_sums(warps, few ? GR_MV_TOKENS : GR_MV3_TOKENS);
-    const struct gr_matmul_name name = gr_matmul_name(few ? "mv" : "mv3", &m->w);
+    struct gr_matmul_name name = gr_matmul_name("mv1", &m->w);
+    int group = 1; /* tokens of an item */
+    const bool one = m->ids || m->n_tok == 1;
+    if (!one || !gr_launch_has(l, name.text)) {
+        bool few = m->n_tok <= GR_MV_TOKENS;
+        name = gr_matmul_name(few ? "mv" : "mv3", &m->w);
+        group = few ? GR_MV_TOKENS : GR_MV3_TOKENS;
+    }
+    uint32_t warps = stream_warps(m), smem = 2 * stream_sums(warps, group);
     p->n_slot = (int32_t)ring_slots(l, name.text, m->w.dtype, warps, smem);
     p->copy_engine = gr_launch_sm90(l);
     smem += ring_bytes(m->w.dtype, warps, (uint32_t)p->n_slot);

@@ -82,15 +82,16 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
     {
         int chunk = i / STEPS, first = i % STEPS * UNITS, n = units - 8 * chunk;
         const uint8_t *codes = tile + chunk * gr_pack_chunk_bytes(T, 8);
-        load_chunk<from_global>(codes, first, n);
+        load_chunk<from_global>(codes, first, n, threadIdx.x % 32);
     }
     // The same from the chunk that begins at `codes`, of a row with n more units.
-    template <class From> GR_METHOD void load_chunk(const uint8_t *codes, int first, int n)
+    template <class From>
+    GR_METHOD void load_chunk(const uint8_t *codes, int first, int n, int lane)
     {
         if (K_BLOCK || n >= 8)
-            load_units<From, true>(codes, first, 8);
+            load_units<From, true>(codes, first, 8, lane);
         else
-            load_units<From, false>(codes, first, n);
+            load_units<From, false>(codes, first, n, lane);
     }
 
     // Called before the first use of the loaded step, by all lanes of a warp.
@@ -100,9 +101,9 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
             share_scales();
 #pragma unroll
         for (int i = 0; i < W1 / 2 && TWO && HALF; i++) { // the half's bits of two words in one
-            const uint32_t even = w1[2 * i], odd = w1[2 * i + 1], mine = 0x03fc03fc;
-            w1[i] = and_or(__funnelshift_r(even, even, 8 * half), mine,
-                           __funnelshift_l(odd, odd, 8 - 8 * half) & ~mine);
+            const uint32_t even = w1[2 * i], odd = w1[2 * i + 1], mine = 0x55555555;
+            w1[i] = (__funnelshift_r(even, even, half) & mine) |
+                    (__funnelshift_l(odd, odd, 1 - half) & ~mine);
         }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -118,17 +119,24 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
         }
     }
 
-    // The codes' pairs as f16 (or bf16): what mma_f16 takes for unit u, in two products.
-    GR_METHOD void unit(int u, uint32_t (&a)[2][4]) const
+    // The codes' pairs as f16 (or bf16): what mma_f16 takes for unit u, in two products. MULTIPLY:
+    // shifts are multiplications, which costs registers.
+    template <bool MULTIPLY> GR_METHOD void codes(int u, uint32_t (&a)[2][4]) const
     {
 #pragma unroll
         for (int s = 0; s < 4; s++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                a[s / 2][s % 2 * 2 + r] = TINY  ? bits(u, r, s)
-                                          : IQ4 ? biased(u, r, s)
+                a[s / 2][s % 2 * 2 + r] = TINY  ? bits<MULTIPLY>(u, r, s)
+                                          : IQ4 ? biased<MULTIPLY>(u, r, s)
+                                          : FP4 ? floats<MULTIPLY>(u, r, s)
                                           : TWO ? two(u, r, s, 0)
                                                 : pair(u, r, s);
+    }
+    // The same times scales of 16 columns.
+    GR_METHOD void unit(int u, uint32_t (&a)[2][4]) const
+    {
+        codes<false>(u, a);
         if constexpr (BY_16) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -141,26 +149,29 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
     }
 
     // Codes of columns s and s + 4 of row g + 8 r as they are, which is 2^-24 times them in f16.
-    GR_METHOD uint32_t bits(int u, int r, int s) const
+    template <bool MULTIPLY> GR_METHOD uint32_t bits(int u, int r, int s) const
     {
-        uint32_t x = w0[u * 2 + r] >> 4 * s & 0x000f000f;
+        const uint32_t w = w0[u * 2 + r];
+        uint32_t x = (MULTIPLY ? shifted_down(w, 4 * s) : w >> 4 * s) & 0x000f000f;
         if constexpr (B1 == 1)
             x = and_or(moved(w1[u / 2], s / 2 + s % 2 * 4 + 2 * r + 8 * (u % 2), B0), 0x00100010,
                        x);
         return x;
     }
-    // The same of GR_PACK_BY_UNIT, with the bits of `more`: 2^two_at times that.
+    // The same of GR_PACK_BY_UNIT, with the bits of `more`: 2^two_at times that. Codes of three
+    // bits are first put together, those of four units at once: a word for each row.
     GR_METHOD uint32_t two(int u, int r, int s, uint32_t more) const
     {
-        const int p = two_at(u, r), second = u / 2 % 2;
-        uint32_t x = and_or(w0[u / 4 * 4 + s] >> 8 * second, 0x00030003 << p, more);
+        uint32_t x = w0[u / 4 * 4 + s];
         if constexpr (B1 == 1) {
-            const uint32_t w = w1[HALF ? s / 2 : s];
-            const int n = second + 8 * (HALF ? s % 2 : u / 4);
-            x = and_or(n ? __funnelshift_r(w, w, n) : w, 0x00040004 << p, x);
+            const uint32_t w = w1[HALF ? s / 2 : s], low = r ? 0xcccccccc : 0x33333333;
+            x = select_bits(x, (HALF ? s % 2 : u / 4) ? __funnelshift_r(w, w, 1) : w, low);
         }
-        return x;
+        if (u / 2 % 2)
+            x = B1 == 1 && r ? __funnelshift_r(x, x, 8) : x >> 8; // the last bit is the first then
+        return and_or(x, (B1 == 1 ? 0x00070007 : 0x00030003) << two_at(u, r), more);
     }
+
     // Columns s and s + 4 of row g + 8 r, code - zero.
     GR_METHOD uint32_t pair(int u, int r, int s) const
     {
@@ -171,13 +182,9 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
                                          s % 2 ? 0x4342 : 0x4140),
                              0x64806480);
         if constexpr (IQ4)
-            return sub_f16x2(biased(u, r, s), 0x64806480);
-        if constexpr (FP4) { // GR_PACK_FLOATS
-            uint32_t w = w0[u * 2 + r], v = w << 3 * s;
-            if (s < 2)
-                return v & 0x8e008e00;
-            return and_or(v, 0x0e000e00, w << (s - 1) & 0x80008000);
-        }
+            return sub_f16x2(biased<false>(u, r, s), 0x64806480);
+        if constexpr (FP4)
+            return floats<false>(u, r, s);
         // 1024 + code 2^p in the bits of an f16: p spares shifts of words
         constexpr uint32_t BITS = 0x10001;
         const int p = TWO ? two_at(u, r) : 4 * (s % 2);
@@ -196,11 +203,20 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
         return fma_f16x2(x, down, twice(0x8000 | integer_f16((1024 >> p) + ZERO)));
     }
 
-    // Columns s and s + 4 of row g + 8 r of IQ4: 1024 + 128 + value.
-    GR_METHOD uint32_t biased(int u, int r, int s) const
+    // Columns s and s + 4 of row g + 8 r of floats of 4 bits (GR_PACK_FLOATS).
+    template <bool MULTIPLY> GR_METHOD uint32_t floats(int u, int r, int s) const
     {
-        uint2 v = iq4_values(w0[u * 2 + r]);
-        return __byte_perm(s < 2 ? v.x : v.y, 0x64646464, s % 2 ? 0x4342 : 0x4140);
+        const uint32_t w = w0[u * 2 + r], v = MULTIPLY ? shifted_up(w, 3 * s) : w << 3 * s;
+        if (s < 2)
+            return v & 0x8e008e00;
+        return and_or(v, 0x0e000e00, (MULTIPLY ? shifted_up(w, s - 1) : w << (s - 1)) & 0x80008000);
+    }
+    // Columns s and s + 4 of row g + 8 r of IQ4: 1024 + 128 + value.
+    template <bool MULTIPLY> GR_METHOD uint32_t biased(int u, int r, int s) const
+    {
+        uint2 v = iq4_values<MULTIPLY>(w0[u * 2 + r]);
+        return __byte_perm(s < 2 ? v.x : v.y, MULTIPLY ? in_register(0x64646464) : 0x64646464,
+                           s % 2 ? 0x4342 : 0x4140);
     }
 
     // Factor of the products of unit u, row g + 8 r; of K types without that of the step.
@@ -328,9 +344,8 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
 
     // Units from `first` on of a chunk of n: a whole one, or the last of a row.
     template <class From, bool WHOLE>
-    GR_METHOD void load_units(const uint8_t *codes, int first, int n)
+    GR_METHOD void load_units(const uint8_t *codes, int first, int n, int lane)
     {
-        int lane = threadIdx.x % 32;
 #pragma unroll
         for (int p = 0; p < W0 / 4; p++) {
             uint4 v = {0, 0, 0, 0};

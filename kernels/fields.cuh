@@ -4,6 +4,31 @@
 #include "gr/planes.h"
 #include "kernels/ptx.cuh"
 
+// A constant in a register that the compiler knows nothing of (blocks have one dimension): it would
+// make the constant again wherever it is used, and see what a multiplication by it comes to.
+GR_DEV uint32_t in_register(uint32_t v)
+{
+    return v ^ threadIdx.y;
+}
+// v, which a compiler then keeps, too: it would make it again from the thread's number.
+template <class T> GR_DEV T kept(T v)
+{
+    return __shfl_sync(0xffffffff, v, threadIdx.x % 32);
+}
+// w >> n, w << n and a - b, as multiplications: they have a pipe of their own (kernels/README.md).
+GR_DEV uint32_t shifted_down(uint32_t w, int n)
+{
+    return n ? __umulhi(w, in_register(1u << (32 - n))) : w;
+}
+GR_DEV uint32_t shifted_up(uint32_t w, int n)
+{
+    return n ? w * in_register(1u << n) : w;
+}
+GR_DEV uint32_t difference(uint32_t a, uint32_t b)
+{
+    return b * in_register(0xffffffff) + a;
+}
+
 // The low four fields of 4, 2 or 1 bits of w, a byte each.
 GR_DEV uint32_t spread_4(uint32_t w)
 {
@@ -31,24 +56,39 @@ GR_DEV uint32_t nvfp4_bits(uint32_t byte)
     return (byte & 127) << 7;
 }
 
+// Every other of eight values, each + 128.
 static constexpr __device__ __forceinline__ uint32_t iq4_four(const int8_t *v)
 {
-    return (uint32_t)(v[0] + 128) | (uint32_t)(v[1] + 128) << 8 | (uint32_t)(v[2] + 128) << 16 |
-           (uint32_t)(v[3] + 128) << 24;
+    return (uint32_t)(v[0] + 128) | (uint32_t)(v[2] + 128) << 8 | (uint32_t)(v[4] + 128) << 16 |
+           (uint32_t)(v[6] + 128) << 24;
 }
-// The values + 128 of the four codes whose lower three bits are nibbles of `eighth` and whose upper
-// bit is that of `half`, where nibble i is 4 more or i: a byte each.
-GR_DEV uint32_t iq4_pick(uint32_t eighth, uint32_t half)
+// Codes of 4 bits with bit 0 above the others: as iq4_values takes them.
+GR_DEV uint32_t iq4_turned(uint32_t w)
+{
+    return (w >> 1 & 0x77777777) | (w & 0x11111111) << 3;
+}
+// The values + 128 of four such codes, a byte each, of the upper ones of neighbours; and what the
+// lower ones are less. prmt gives zeros for these where bit 3 is set, as none has its upper bit
+// set.
+GR_DEV uint2 iq4_pick(uint32_t pair, uint32_t code)
 {
     constexpr int8_t v[16] = {GR_IQ4_VALUES};
-    return permute(permute(iq4_four(v), iq4_four(v + 4), eighth),
-                   permute(iq4_four(v + 8), iq4_four(v + 12), eighth), half);
+    constexpr uint32_t upper[2] = {iq4_four(v + 1), iq4_four(v + 9)},
+                       less[2] = {upper[0] - iq4_four(v), upper[1] - iq4_four(v + 8)};
+    return {permute(in_register(upper[0]), in_register(upper[1]), pair),
+            permute(in_register(less[0]), in_register(less[1]), code)};
 }
-// The values + 128 of eight codes: of the lower four, and of the upper four.
-GR_DEV uint2 iq4_values(uint32_t w)
+// The values + 128 of eight: of the lower four, and of the upper four. MULTIPLY: by
+// multiplications, where that costs registers.
+template <bool MULTIPLY> GR_DEV uint2 iq4_values(uint32_t w)
 {
-    uint32_t eighth = w & 0x77777777, half = and_or(w >> 1, 0x44444444, 0x32103210);
-    return {iq4_pick(eighth, half), iq4_pick(eighth >> 16, half >> 16)};
+    const uint32_t pair = w & 0x77777777;
+    const uint2 lo = iq4_pick(pair, w),
+                hi = MULTIPLY ? iq4_pick(shifted_down(pair, 16), shifted_down(w, 16))
+                              : iq4_pick(pair >> 16, w >> 16);
+    if (MULTIPLY)
+        return {difference(lo.x, lo.y), difference(hi.x, hi.y)};
+    return {lo.x - lo.y, hi.x - hi.y};
 }
 
 // Element i of a block of planes with nibbles, by its codes and its record.
@@ -66,7 +106,7 @@ GR_DEV float nibble_value(uint32_t dtype, const uint8_t *codes, const uint16_t *
         code |= (record[2 + i / 16] >> i % 16 & 1) << 4;
         return __fadd_rn(__fmul_rn(d, (float)code), f16_to_f32(record[1]));
     case GR_IQ4_NL:
-        return d * (float)((int)(iq4_values((uint32_t)code).x & 255) - 128);
+        return d * (float)((int)(iq4_values<false>(iq4_turned((uint32_t)code)).x & 255) - 128);
     default: // GR_Q4_0
         return d * (float)(code - 8);
     }

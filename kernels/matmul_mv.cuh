@@ -12,7 +12,8 @@
 // are requested before the preceding launch is over: no launch of this stream writes weights, and
 // offloaded ones arrive before a segment's first launch, which waits for all preceding work. Up to
 // 8 tokens, the last block of a slice, or of all, does the small operations behind the products
-// (epilogue.cuh).
+// (epilogue.cuh). One token has kernels of its own for types whose instructions would take longer
+// than their bytes (mv_one.cuh).
 //
 // A tile a block would leave every round without loads where it begins and ends; a run of tiles
 // does so once a launch. Columns are not cut into segments, whose sums would be written, counted
@@ -22,7 +23,7 @@
 #pragma once
 
 #include "kernels/epilogue.cuh"
-#include "kernels/matmul.cuh"
+#include "kernels/mv_one.cuh"
 #include "kernels/mv_ring.cuh"
 
 // Words of activations of this lane, for one step. Lanes without a row of x read the last one's;
@@ -46,7 +47,7 @@ template <class S, int NT> struct mv_x {
     // compiler from unpacking all units at once.
     GR_METHOD bool over(int u, int n) const
     {
-        return (NT > 1 || ((S::SUMS || S::B1) && u % 2 == 0)) && u >= n;
+        return (NT > 1 || ((S::SUMS || S::B1 || S::B0 == 4) && !S::BY_16 && u % 2 == 0)) && u >= n;
     }
     GR_METHOD void enter(int) const
     {
@@ -136,6 +137,54 @@ GR_DEV void mv_store(const struct gr_matmul_args &a, int64_t row0, const struct 
     }
 }
 
+// The work of a warp for 8 NT tokens: activations, and sums of the lane.
+template <uint32_t T, int U, int NT> struct mv_some {
+    using S = pack_step<T, U>;
+    static constexpr bool EPILOGUE = NT == 1, KEEP = false; // KEEP: there are registers for more
+    static constexpr int TOKENS = 8 * NT, SUMS = NT * 128;  // of a warp, in shared memory
+    struct mv_x_ahead<S, NT> x;
+    float acc[1][NT][4] = {}, part[1][NT][4];
+
+    GR_METHOD mv_some(const struct gr_matmul_args &a, const struct mm_item &item) : x(a, item)
+    {
+    }
+    GR_METHOD void go(const struct gr_matmul_args &a, const struct mm_item &item) // to another one
+    {
+        x = mv_x_ahead<S, NT>(a, item);
+    }
+    GR_METHOD void begin() // a slot
+    {
+#pragma unroll
+        for (int i = 0; i < NT; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                part[0][i][k] = 0;
+    }
+    GR_METHOD void ask(int step)
+    {
+        x.ask(step);
+    }
+    GR_METHOD void add(S (&w)[1], int n) // n units are left
+    {
+        w[0].arrived();
+        product<T, U, 1, NT>(w, n, x, part);
+    }
+    GR_METHOD void end(const struct gr_matmul_args &a, const struct mm_item &item, int chunk)
+    {
+        mv_add<S, NT>(acc, part, a, item, chunk);
+    }
+    GR_METHOD void store(const struct gr_matmul_args &a, int64_t row0, const struct mm_item &item,
+                         uint32_t odd)
+    {
+        mv_store<NT>(a, row0, item, acc, odd);
+#pragma unroll
+        for (int i = 0; i < NT; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                acc[0][i][k] = 0;
+    }
+};
+
 // A place in the work of a launch: a tile of an item of a product, the first of `left`
 // consecutive ones. Places are numbered by slices of the epilogue, then by products, items and
 // tiles, so that a block works on few slices.
@@ -178,24 +227,29 @@ struct mv_range {
     }
 };
 
-template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmul_mv_args &all)
+// Work: mv_some or mv_one.
+template <uint32_t T, int U, class Work> GR_DEV void matmul_mv(const struct gr_matmul_mv_args &all)
 {
     GR_SMEM;
     using S = pack_step<T, U>;
     constexpr int UNITS = gr_mv_slot_units(T), STEPS = UNITS / U; // of a slot
     constexpr uint32_t SLOT = gr_mv_slot_bytes(T, UNITS);
     const struct gr_matmul_args &first = all.part[0]; // columns, packed x and ids are all parts'
-    const int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, units = first.x.units;
+    const int n_warp = blockDim.x / 32, units = first.x.units;
+    const int lane = Work::KEEP ? kept(threadIdx.x % 32) : threadIdx.x % 32;
+    const int warp = Work::KEEP ? kept(threadIdx.x / 32) : threadIdx.x / 32;
     const int n_slot = (units + UNITS - 1) / UNITS, n_turn = (n_slot + n_warp - 1) / n_warp;
+    const uint32_t last = gr_mv_slot_bytes(T, units - (n_slot - 1) * UNITS);
     const int64_t tile_bytes = gr_pack_tile_bytes(T, first.w.cols);
     const struct mv_range work(all.epilogue);
     auto item_at = [&](const struct mv_place &p) {
-        return mm_item(all.part[p.part], p.item, 0, NT * 8);
+        return mm_item(all.part[p.part], p.item, 0, Work::TOKENS);
     };
     auto tile_at = [&](const struct mv_place &p) {
         return mm_tile_at(all.part[p.part], item_at(p), p.tile, tile_bytes);
     };
-    struct mv_ring<SLOT> ring(smem + 2 * n_warp * NT * 512, all.n_slot, all.copy_engine);
+    struct mv_ring<SLOT, Work::KEEP> ring(smem + 2 * n_warp * (int)sizeof(float) * Work::SUMS,
+                                          all.n_slot, all.copy_engine);
     if (first.ids)
         griddep_wait();
 
@@ -203,9 +257,9 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
     const uint8_t *tile = tile_at(ahead);
     int ahead_turn = 0;
     auto ask = [&] {
-        int i = ahead_turn * n_warp + warp, n = units - i * UNITS;
-        if (n > 0 && ahead.number < work.hi)
-            ring.fetch(tile + (int64_t)i * (int)SLOT, n >= UNITS ? SLOT : gr_mv_slot_bytes(T, n));
+        int i = ahead_turn * n_warp + warp;
+        if (i < n_slot && ahead.number < work.hi)
+            ring.fetch(tile + (int64_t)i * (int)SLOT, i + 1 < n_slot ? SLOT : last);
         if (++ahead_turn < n_turn)
             return;
         ahead_turn = 0;
@@ -215,11 +269,10 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
         ask();
     griddep_begin(); // weights are complete from the start, other inputs may not be
 
-    if (NT == 1 && all.epilogue.count)
+    if (Work::EPILOGUE && all.epilogue.count)
         epilogue_begin(all.epilogue);
     struct mm_item item = item_at(at);
-    struct mv_x_ahead<S, NT> x(first, item);
-    float acc[1][NT][4] = {};
+    Work sums(first, item);
     while (at.number < work.hi) {
         for (int turn = 0; turn < n_turn; turn++) {
             int i = turn * n_warp + warp, n = min(UNITS, units - i * UNITS);
@@ -228,35 +281,29 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
                 continue;
             }
             const uint8_t *codes = nullptr;
-            float part[1][NT][4] = {};
+            sums.begin();
 #pragma unroll
             for (int k = 0; k < STEPS && k * U < n; k++) {
                 S w[1];
-                x.ask(i * STEPS + k);
+                sums.ask(i * STEPS + k);
                 if (k == 0)
                     codes = ring.wait();
-                w[0].template load_chunk<from_shared>(codes, k * U, n == UNITS ? 8 : n);
+                w[0].template load_chunk<from_shared>(codes, k * U, n == UNITS ? 8 : n, lane);
                 if (k == STEPS - 1 || (k + 1) * U >= n) {
                     ring.release();
                     ask();
                 }
-                w[0].arrived();
-                product<T, U, 1, NT>(w, n - k * U, x, part);
+                sums.add(w, n - k * U);
             }
-            mv_add<S, NT>(acc, part, first, NT == 1 ? item : item_at(at), i * UNITS / 8);
+            sums.end(first, Work::EPILOGUE ? item : item_at(at), i * UNITS / 8);
         }
-        mv_store<NT>(all.part[at.part], at.tile * GR_PACK_ROWS, NT == 1 ? item : item_at(at), acc,
-                     (at.number - work.lo) % 2);
-#pragma unroll
-        for (int i = 0; i < NT; i++)
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                acc[0][i][k] = 0;
+        sums.store(all.part[at.part], at.tile * GR_PACK_ROWS, Work::EPILOGUE ? item : item_at(at),
+                   (at.number - work.lo) % 2);
         if (at.next(all, work.hi)) {
             item = item_at(at);
-            x = mv_x_ahead<S, NT>(first, item);
+            sums.go(first, item);
         }
     }
-    if (NT == 1 && all.epilogue.count)
+    if (Work::EPILOGUE && all.epilogue.count)
         epilogue_behind_all(work.lo, work.hi);
 }

@@ -441,7 +441,7 @@ GR_DEV void sm90_tile(const struct gr_matmul_sm90_args &a, const struct sm90_wor
             sm90_step<T> w;
             if (s * S::UNITS >= n)
                 break;
-            w.template load_chunk<from_shared>(codes, s * S::UNITS, n);
+            w.template load_chunk<from_shared>(codes, s * S::UNITS, n, lane);
             if (s == S::STEPS - 1 || (s + 1) * S::UNITS >= n) {
                 __syncwarp();
                 if (lane == 0)

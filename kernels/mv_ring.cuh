@@ -5,8 +5,9 @@
 
 #include "kernels/decode.cuh"
 
-template <uint32_t SLOT> struct mv_ring { // bytes of a slot, a multiple of 16
-    unsigned char *slots;                 // of the warp
+// SLOT: bytes of a slot, a multiple of 16. KEEP: registers suffice for its addresses.
+template <uint32_t SLOT, bool KEEP> struct mv_ring {
+    unsigned char *slots; // of the warp
     uint32_t bars;
     int n, filled = 0, taken = 0;
     uint32_t phase = 0; // of the slot that is taken next
@@ -16,8 +17,9 @@ template <uint32_t SLOT> struct mv_ring { // bytes of a slot, a multiple of 16
         : n(n_slot), engine(copy_engine)
     {
         uint32_t warp = threadIdx.x / 32, n_warp = blockDim.x / 32;
-        slots = mem + warp * n * SLOT;
-        bars = smem_u32(mem + n_warp * n * SLOT) + warp * n * 8;
+        uint32_t at = warp * n * SLOT, bars_at = smem_u32(mem + n_warp * n * SLOT) + warp * n * 8;
+        slots = mem + (KEEP ? kept(at) : at);
+        bars = KEEP ? kept(bars_at) : bars_at;
         if ((int)threadIdx.x % 32 < n)
             mbar_init(bars + threadIdx.x % 32 * 8, engine ? 1 : 32);
         fence_mbar_init();

@@ -121,6 +121,13 @@ GR_DEV uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 }
+// The bits of a where mask has them, and of b elsewhere.
+GR_DEV uint32_t select_bits(uint32_t a, uint32_t b, uint32_t mask)
+{
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(d) : "r"(a), "r"(b), "r"(mask));
+    return d;
+}
 // Byte i of the result is byte (s >> 4 i & 7) of the eight of b:a, or its sign eight times where
 // s >> 4 i & 8 is set. The upper half of s is not used. (__byte_perm clears these bits first.)
 GR_DEV uint32_t permute(uint32_t a, uint32_t b, uint32_t s)

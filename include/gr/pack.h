@@ -24,10 +24,10 @@
  *                  j % 4 / 2 + 4 (j % 2) + 2 r + 8 (u % 2) + 16 (j / 4)
  *   b = 2, 1 of Q2_K and Q3_K: words of four and of all eight units, each of columns j and j + 4 (j
  *                  below 4) alone, both rows: row g + 8 r of unit u at 2 r + 4 (u % 2) +
- *                  8 (u % 4 / 2); and, behind the same shift, where bit 2 of those codes is:
- *                  2 + 2 r + 4 (u % 2) + u % 4 / 2 + 8 (u / 4), modulo 32; column j + 4 is 16
- *                  further. So all codes of a row and a unit are as far from the lowest bit, and
- *                  are an f16 number times a power of two that its scale can undo
+ *                  8 (u % 4 / 2); and 2 + u / 4 further, modulo 32; column j + 4 is 16 further. So
+ *                  all codes of a row and a unit are as far from the lowest bit, and are an f16
+ *                  number times a power of two that its scale can undo; and the bits of a plane of
+ *                  one bit, or those turned by one, stand above the codes that they belong to
  * so that (word >> s) & mask yields columns j and j + 4 in the two halves of a register, and bits
  * of planes that belong together come to their places by one shift for two such pairs (gr_pack_pos
  * computes this for one element). The words of a lane for a whole chunk, n bytes in all,
@@ -90,9 +90,10 @@ struct gr_pack_type {
 };
 
 /* Orders of codes: as for any type; planes of 2 bits and 1 by units, as above; and of a word of 8
- * codes of 4 bits that name values, with columns in GR_PACK_ORDER; or floats of 4 bits, where those
- * of code i of each half of the word (columns 0 .. 3, 4 .. 7) are the magnitude at bit 9 - 3 i and
- * the sign at bit 15, 12, 14, 13: where an f16 has them, or together a shift away. */
+ * codes of 4 bits that name values, with columns in GR_PACK_ORDER and bit 0 of each above its
+ * others; or floats of 4 bits, where those of code i of each half of the word (columns 0 .. 3, 4 ..
+ * 7) are the magnitude at bit 9 - 3 i and the sign at bit 15, 12, 14, 13: where an f16 has them, or
+ * together a shift away. */
 enum { GR_PACK_BY_COLUMN, GR_PACK_BY_UNIT, GR_PACK_BY_PLACE, GR_PACK_FLOATS };
 
 GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
@@ -158,7 +159,7 @@ GR_PACK_FN int32_t gr_pack_bit(int32_t order, int32_t j, int32_t bit)
 {
     int32_t i = j % 4, half = j / 4 * 16;
     if (order == GR_PACK_BY_PLACE)
-        return 4 * (i * 2 + j / 4) + bit;
+        return 4 * (i * 2 + j / 4) + (bit + 3) % 4;
     if (order == GR_PACK_FLOATS)
         return half + (bit < 3 ? 9 - 3 * i + bit : i == 0 ? 15 : i == 1 ? 12 : 16 - i);
     return 4 * j + bit;
@@ -258,9 +259,9 @@ GR_PACK_FN struct gr_pack_pos gr_pack_pos(const struct gr_pack_type *t, int32_t 
     int32_t r = row / 8, j = col % 8, place = j % 4 * 2 + j / 4; /* GR_PACK_ORDER(place) = j */
     struct gr_pack_pos s = {unit, 0};
     if (t->order == GR_PACK_BY_UNIT) {
-        int32_t at = 2 * r + unit % 2 * 4 + j / 4 * 16, second = unit % 4 / 2;
+        int32_t at = 2 * r + unit % 2 * 4 + unit % 4 / 2 * 8 + j / 4 * 16;
         s.word = b == 2 ? unit / 4 * 4 + j % 4 : j % 4;
-        s.shift = b == 2 ? at + 8 * second : (2 + at + second + unit / 4 * 8) % 32;
+        s.shift = b == 2 ? at : (2 + at + unit / 4) % 32;
         return s;
     }
     switch (b) {

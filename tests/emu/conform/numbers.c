@@ -204,15 +204,19 @@ static int pairs(struct conform *c, const char *wrapper)
     return 0;
 }
 
-static int run_and_or(struct conform *c, const char *wrapper)
+/* and_or and select_bits. */
+static int run_bits(struct conform *c, const char *wrapper)
 {
     enum { N = 4096 };
     static uint32_t in[3 * N], out[N], expected[N];
+    const bool of = strcmp(wrapper, "select_bits") == 0;
     uint32_t seed = 3;
     for (int i = 0; i < 3 * N; i++)
         in[i] = conform_random(&seed);
-    for (int i = 0; i < N; i++)
-        expected[i] = (in[3 * i] & in[3 * i + 1]) | in[3 * i + 2];
+    for (int i = 0; i < N; i++) {
+        const uint32_t a = in[3 * i], b = in[3 * i + 1], d = in[3 * i + 2];
+        expected[i] = of ? (a & d) | (b & ~d) : (a & b) | d;
+    }
     return run_each(c, wrapper, N, in, sizeof in, out, sizeof out) ||
            conform_same(c, out, expected, N, 4);
 }
@@ -405,7 +409,8 @@ const struct conform_case conform_numbers[] = {
     {"mul_f16x2", 80, pairs},
     {"sub_f16x2", 80, pairs},
     {"fma_bf16x2", 80, pairs},
-    {"and_or", 80, run_and_or},
+    {"and_or", 80, run_bits},
+    {"select_bits", 80, run_bits},
     {"permute", 80, run_permute},
     {"exp2_fast", 80, run_exp2},
     {"load_once", 80, run_load_once},

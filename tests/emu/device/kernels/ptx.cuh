@@ -107,6 +107,10 @@ GR_DEV uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
 {
     return (a & b) | c;
 }
+GR_DEV uint32_t select_bits(uint32_t a, uint32_t b, uint32_t mask)
+{
+    return (a & mask) | (b & ~mask);
+}
 GR_DEV uint32_t permute(uint32_t a, uint32_t b, uint32_t s)
 {
     uint32_t v = __byte_perm(a, b, s), r = 0;
