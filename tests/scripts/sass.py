@@ -35,6 +35,25 @@ assert 0x30 not in [i.at for i in sass.hottest(code, lambda i: False)], "of ways
 assert sass.asked_for(way, lambda i: ".NA" in i.op) == 32
 assert sass.asked_for(way, lambda i: False) == 0
 
+# Pipes: integers take two cycles, upper halves of products four, f16x2 one, and a load of 16 bytes 16 of the unit that four share.
+pipes = sass.pipes(sass.instructions("""
+        /*0000*/                   LOP3.LUT R1, R2, 0xf, RZ, 0xc0, !PT ;
+        /*0010*/                   PRMT R1, R2, 0x4140, R3 ;
+        /*0020*/                   IMAD.SHL.U32 R4, R2, 0x8, RZ ;
+        /*0030*/                   IMAD.HI.U32 R4, R2, R5, RZ ;
+        /*0040*/                   HADD2.F32 R6, -RZ, R4.H0_H0 ;
+        /*0050*/                   HMUL2 R6, R6, R4 ;
+        /*0060*/                   FFMA R6, R6, R4, RZ ;
+        /*0070*/                   LDS.128 R8, [R3] ;
+        /*0080*/                   LDS.U16 R8, [R3] ;
+        /*0090*/                   NOP ;
+""".splitlines()))
+assert pipes == {"issue": 9, "ALU": 4, "FMA": 9, "loads": 20}, pipes
+assert sass.busiest(pipes) == ("loads", 20)
+# A way that fills the ring is taken, though it is longer.
+ring = sass.instructions(LISTING.replace("LDG.E.NA.128.CONSTANT R12, desc[UR4][R2.64+0x10]", "UBLKCP.S.G [UR16], [UR14], UR13").splitlines())
+assert 0x30 in [i.at for i in sass.hottest(ring, lambda i: False)]
+
 # Scoreboards: each load on one of its own, for which one product waits; then both loads on one.
 def in_flight(control):
     return sass.in_flight([i._replace(control=control.get(i.at, 7 << 5)) for i in way], lambda i: ".NA" in i.op)
