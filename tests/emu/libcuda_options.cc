@@ -342,8 +342,8 @@ static bool parse_option(const std::string &item, options *o)
         return parse_failure(value);
     if (key == "plant")
         return parse_plant(value, o);
-    if (key == "name" || key == "lost") {
-        (key == "name" ? o->name : o->lost) = value;
+    if (key == "name" || key == "lost" || key == "launches") {
+        (key == "name" ? o->name : key == "lost" ? o->lost : o->launches) = value;
         return true;
     }
     return parse_number(key, value, o);

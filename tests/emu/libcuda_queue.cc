@@ -281,10 +281,23 @@ static int plant(const char *kernel, bool *skip)
     return *skip ? CU_OK : CU_ILLEGAL_ADDRESS;
 }
 
+// Appends a line of a launch to the file that is to have them: kernel, grid, threads.
+static void note_launch(const work &w)
+{
+    FILE *f = S.opt.launches.empty() ? nullptr : fopen(S.opt.launches.c_str(), "a");
+    if (!f)
+        return;
+    const uint32_t *grid = w.shape.grid, *block = w.shape.block;
+    fprintf(f, "%s %u %u %u %u\n", w.run->name, grid[0], grid[1], grid[2],
+            block[0] * block[1] * block[2]);
+    fclose(f);
+}
+
 static void run_kernel(const op &o)
 {
     const work &w = *o.what;
     bool skip = false;
+    note_launch(w);
     int error = take_failure("kernel", false);
     if (!error)
         error = plant(w.run->name, &skip);

@@ -73,6 +73,7 @@ struct options {
     std::string name;
     std::string plant, planted_in; // a fault, and in kernels whose names begin so
     std::string lost;              // a file: while it is there, no process has the device
+    std::string launches;          // a file: launches are written there
     enum order order = order::random;
     uint64_t seed = 1;
     bool peers = true;   // devices reach each other's memory

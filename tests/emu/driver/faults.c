@@ -232,6 +232,20 @@ static void test_planted(void)
     EXPECT_EQ(emu.configure("quiet"), 0);
 }
 
+/* Launches are listed in a file, those that a fault keeps from running too. */
+static void test_listed(void)
+{
+    char options[128], list[] = "/tmp/gpurun-launches-XXXXXX", text[128] = "";
+    int file = mkstemp(list);
+    EXPECT(file >= 0);
+    snprintf(options, sizeof options, "quiet,plant=wrong:test_add,launches=%s", list);
+    launch_aside(options);
+    EXPECT(read(file, text, sizeof text - 1) > 0);
+    EXPECT_EQ(strcmp(text, "test_add 8 1 1 128\n"), 0);
+    EXPECT_EQ(close(file), 0);
+    EXPECT_EQ(unlink(list), 0);
+}
+
 static void test_options(void)
 {
     struct bench t = bench_open("quiet,strict");
@@ -259,6 +273,7 @@ void test_faults(void)
     test_failing_releases();
     test_sticky();
     test_planted();
+    test_listed();
     test_out_of_bounds();
     test_two_devices();
     test_options();
