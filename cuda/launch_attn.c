@@ -208,7 +208,7 @@ static void set_packed_x(struct gr_launcher *l, struct gr_kernel_attn *k, const 
 {
     int32_t group = k->n_head / k->n_head_kv;
     bool alone = group % k->n_pack == 0 && k->n_pack * k->d_v % GR_PACK_COLS == 0;
-    if (k->n_tok > (alone ? GR_MV3_TOKENS : 1) || !gr_packed_x_ahead(l, 0, y, &k->packed_x))
+    if ((k->n_tok > 1 && !alone) || !gr_packed_x_ahead_by_lane(l, 0, y, &k->packed_x))
         k->packed_x.to.n = 0;
     k->packed_alone = alone && k->packed_x.to.n;
 }

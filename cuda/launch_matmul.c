@@ -3,7 +3,7 @@
  * F32 weights are multiplied in f32. All others meet activations of 16 bits, written as packed x
  * (gr/kernel/matmul.h) by a launch in front: once for all products of the same x. Few tokens are a
  * stream of weights, many are tiles, on wgmma where the device has it, or a library's product
- * (cuda/matmul_plain.h). */
+ * (cuda/matmul_plain.h); which are few is said by gr_packed_x_order (cuda/packed_x.h). */
 #include "base/checked.h"
 #include "cuda/grid.h"
 #include "cuda/matmul_name.h"
@@ -332,16 +332,17 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
                      whole ? TILE_X_SMEM + GR_MAX(whole, TILE_SUM_SMEM) : TILE_SMEM, m, sizeof *m);
 }
 
-/* Most tokens that the streaming kernels take. */
-static int32_t few_tokens(const struct gr_matmul_args *m)
+/* True when the streaming kernels take a product. */
+static bool is_few(const struct gr_launcher *l, const struct gr_matmul_args *m)
 {
-    return m->w.dtype == GR_F32 ? F32_MV_TOKENS : GR_MV3_TOKENS;
+    return m->w.dtype == GR_F32 ? m->n_tok <= F32_MV_TOKENS
+                                : gr_packed_x_order(l, &m->w, m->n_tok) == GR_BY_LANE;
 }
 
 /* A product of n_item items of n_tok tokens each. */
 static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
-    if (m->n_tok <= few_tokens(m))
+    if (is_few(l, m))
         return stream_one(l, m, n_item);
     if (m->w.dtype == GR_F32)
         return gr_launch(l, "gr_matmul_f32_tile",
@@ -529,17 +530,18 @@ int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
     struct gr_matmul_args m = matmul_of(a);
     int rc = 0;
     if (a->w.dtype != GR_F32)
-        rc = gr_packed_x_of(l, &a->x, &a->w, gr_packed_x_order(m.n_tok), &m.x);
+        rc = gr_packed_x_of(l, &a->x, &a->w, gr_packed_x_order(l, &a->w, m.n_tok), &m.x);
     if (rc)
         return rc;
-    if (has_parts(&m) && m.n_tok <= GR_MV3_TOKENS)
+    const bool few = is_few(l, &m);
+    if (few && has_parts(&m))
         return stream_all(l, &m, 1);
     bool done = false;
-    if (m.n_tok > few_tokens(&m))
+    if (!few)
         rc = gr_matmul_plain(l, &m, &done);
     if (rc || done)
         return rc;
-    return gr_packed_x_on_wgmma(l, &m.w) && m.n_tok > GR_MV3_TOKENS
+    return gr_packed_x_on_wgmma(l, &m.w) && !few
                ? tiles_all(l, &m, up(m.n_tok, GR_SM90_X_ROWS), m.n_tok)
                : product(l, &m, 1);
 }
@@ -575,7 +577,7 @@ int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul 
                                      .cols = (int32_t)a->w.cols,
                                      .n_row = (int32_t)a->x.rows,
                                      .bf16 = a->w.dtype == GR_BF16,
-                                     .by_step = gr_packed_x_order(m.n_tok)};
+                                     .by_step = gr_packed_x_order(l, &a->w, m.n_tok)};
         rc = gr_packed_x_write(l, &x);
     }
     return rc ? rc : product(l, &m, n_head);

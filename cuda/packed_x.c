@@ -6,6 +6,9 @@
 #include "gr/kernel/packed_x.h"
 #include "gr/pack.h"
 
+/* What stays in L1 while weights stream by: 256 KiB, less the shared memory of two blocks. */
+enum { MV_X_BYTES = 128 << 10 };
+
 /* ---- layout ---- */
 
 static int64_t packed_x_bytes(const struct gr_packed_x *x)
@@ -27,14 +30,19 @@ void gr_packed_x_scratch(struct gr_launcher *l, struct gr_packed_x *x)
     lay_packed_x(x, gr_launch_scratch(l, (size_t)packed_x_bytes(x)));
 }
 
-enum gr_x_order gr_packed_x_order(int64_t n_tok)
-{
-    return n_tok <= GR_MV3_TOKENS ? GR_BY_LANE : GR_BY_STEP;
-}
-
 bool gr_packed_x_on_wgmma(const struct gr_launcher *l, const struct gr_ten *w)
 {
     return gr_launch_sm90(l) && gr_launch_has(l, gr_matmul_name("tile_sm90", w).text);
+}
+
+enum gr_x_order gr_packed_x_order(const struct gr_launcher *l, const struct gr_ten *w,
+                                  int64_t n_tok)
+{
+    const int64_t bytes =
+        n_tok * gr_packed_x_chunks((int32_t)gr_pack_units(w->cols)) * (8 + 1) * 64;
+    if (n_tok > GR_MV3_TOKENS)
+        return GR_BY_STEP;
+    return n_tok > 1 && bytes > MV_X_BYTES && gr_packed_x_on_wgmma(l, w) ? GR_BY_STEP : GR_BY_LANE;
 }
 
 /* ---- writing ---- */
@@ -109,7 +117,16 @@ bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
     if (!gr_ten_same(x, y))
         return false;
     gr_launch_renew(l);
-    return lay_rows(l, y, w, id ? GR_BY_LANE : gr_packed_x_order(x->rows), packed_x);
+    return lay_rows(l, y, w, id ? GR_BY_LANE : gr_packed_x_order(l, w, x->rows), packed_x);
+}
+
+bool gr_packed_x_ahead_by_lane(struct gr_launcher *l, int k, const struct gr_ten *y,
+                               struct gr_matmul_x_args *packed_x)
+{
+    const struct gr_node *n = next_product(l, k);
+    const bool id = n && n->op == GR_OP_MATMUL_ID;
+    return n && (id || gr_packed_x_order(l, &n->a.matmul.w, n->a.matmul.x.rows) == GR_BY_LANE) &&
+           gr_packed_x_ahead(l, k, y, packed_x);
 }
 
 enum { X = 1 }; /* of gr_node.ends: the first operand of MATMUL */
@@ -136,7 +153,7 @@ static bool only_reader(const struct gr_launcher *l, int k, const struct gr_ten 
     if (!n || n->op != GR_OP_MATMUL || !(n->ends & X) || !gr_ten_same(&n->a.matmul.x, y))
         return false;
     const struct gr_ten *w = &n->a.matmul.w;
-    return gr_packed_x_order(y->rows) == GR_BY_STEP && w->dtype != GR_BF16 &&
+    return gr_packed_x_order(l, w, y->rows) == GR_BY_STEP && w->dtype != GR_BF16 &&
            gr_packed_x_on_wgmma(l, w) &&
            !gr_launch_by_library(l, w->dtype, w->rows, w->cols, y->rows);
 }

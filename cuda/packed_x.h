@@ -10,8 +10,12 @@ enum { GR_MV_TOKENS = 8, GR_MV3_TOKENS = 24 };
 
 /* Order of words: for the loads of the streaming kernels, or for ldmatrix and wgmma. */
 enum gr_x_order { GR_BY_LANE, GR_BY_STEP };
-/* The order that a product of n_tok tokens reads. */
-enum gr_x_order gr_packed_x_order(int64_t n_tok);
+/* The order that a product of n_tok tokens with w reads: by lane where the streaming kernels take
+ * it. Those have a tile's activations again for each 16 rows of w, the tiles of wgmma for each 128.
+ * So by lane costs less only while the activations stay in the multiprocessor's L1, MV_X_BYTES;
+ * scripts/bench/step predicts both. It is of the shape and the compute capability alone. */
+enum gr_x_order gr_packed_x_order(const struct gr_launcher *l, const struct gr_ten *w,
+                                  int64_t n_tok);
 
 /* True when tiles of products with w run on wgmma, which reads no sums of packed x. */
 bool gr_packed_x_on_wgmma(const struct gr_launcher *l, const struct gr_ten *w);
@@ -29,6 +33,10 @@ int gr_packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct g
  * written by this one's launch: false when it reads none. */
 bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
                        struct gr_matmul_x_args *packed_x);
+
+/* The same, but false as well where it is read by step. */
+bool gr_packed_x_ahead_by_lane(struct gr_launcher *l, int k, const struct gr_ten *y,
+                               struct gr_matmul_x_args *packed_x);
 
 /* True when packed x is all that is read of y, a result of the k-th node: by the nodes behind it.
  */

@@ -212,7 +212,7 @@ Test(matmul, routers)
  * not alike: 9, 5 and 7 chunks in 4, 2 and 3 of them, with a last chunk that is not whole. */
 Test(matmul, widths)
 {
-    static const int64_t n_tok[] = {25, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+    static const int64_t n_tok[] = {25, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129};
     static const struct {
         uint32_t type;
         int64_t n_in;
@@ -222,6 +222,21 @@ Test(matmul, widths)
             matmul_case((struct mm){w[t].type, n_tok[i], i == 5 ? 145 : 21, w[t].n_in, i % 2,
                                     i % 2 == 0, i == 2, i % 2 ? 1 : 0.5f},
                         OPS_NORMAL);
+}
+
+/* Few tokens whose packed x a multiprocessor's L1 holds, and one more, which wgmma takes; one of
+ * rows that it does not hold. */
+Test(matmul, few_of_long_rows)
+{
+    static const struct {
+        uint32_t type;
+        int64_t n_tok, n_in;
+    } of[] = {{GR_Q4_K, 4, 14336}, {GR_Q4_K, 5, 14336}, {GR_Q6_K, 9, 8192},
+              {GR_F16, 24, 4096},  {GR_BF16, 15, 4096}, {GR_Q8_0, 1, 61440}};
+    for (size_t i = 0; i < GR_COUNT(of); i++)
+        matmul_case((struct mm){of[i].type, of[i].n_tok, 21, of[i].n_in, i % 2, i % 2 == 0, i == 2,
+                                i % 2 ? 1 : 0.5f},
+                    OPS_NORMAL);
 }
 
 /* Rows of x that are longer than a block packs from registers. */
