@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import make_model
+import model_file
 import numpy as np
 import rows
 from machine import machine, tree
@@ -90,10 +91,10 @@ class Model:
         step = t["n_seq"] if t["n_gen"] else min(t["n_prompt"], 512)
         cells = t["n_depth"] + (t["n_gen"] or t["n_prompt"]) / 2
         n_step = t["n_gen"] or -(-t["n_prompt"] // 512)
-        kv = make_model.kv_bytes(s, self.n_layer) * cells * (t["n_seq"] if t["n_gen"] else 1)
+        kv = model_file.kv_bytes(s, self.n_layer) * cells * (t["n_seq"] if t["n_gen"] else 1)
         n_tok = t["n_gen"] * t["n_seq"] or t["n_prompt"]
-        flops = 2 * make_model.step_params(s, *n) * n_tok + 4 * n_tok * cells * s.n_head * s.d_head * self.n_layer
-        return n_step * (make_model.step_bytes(s, self.kind, *n, step) + kv), flops
+        flops = 2 * model_file.step_params(s, *n) * n_tok + 4 * n_tok * cells * s.n_head * s.d_head * self.n_layer
+        return n_step * (model_file.step_bytes(s, self.kind, *n, step) + kv), flops
 
 
 def sides(a, model, name):
@@ -174,7 +175,7 @@ def reference(a, model, folder):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
         make_model.make(path, a.shape, model.kind, n_vocab=4096, n_layer=2)
-        make_model.require_room(exact, 8 * make_model.step_params(model.shape, 4096, 2))
+        make_model.require_room(exact, 8 * model_file.step_params(model.shape, 4096, 2))
         run([a.gpurun, "quantize", path, exact, "F32", "--allow-requantize", "--overwrite", "-q"])
         judge = Judge(a, folder, 4096)
         y = judge.peer(exact)
