@@ -4,11 +4,17 @@ A goal has parts; a part is one figure of gpurun, the peers that it is compared 
 counts with its error (rel_err), the megabytes that were rotated so that no cache held them (rotated_mb), and a peer's row of the
 same session; `judge` says why one does not, and of several peers which was not there."""
 import dataclasses
+import importlib.machinery
+import importlib.util
 import json
 import os
 import re
+import sys
 
 from runner import ROOT
+
+sys.path.insert(0, os.path.join(ROOT, "scripts", "bench"))
+import sweep  # noqa: E402
 
 HBM, TENSOR = 4.3e12, 788e12  # of an H200, where a file's own ceilings are not known
 WEIGHTS = {"8b-bf16": 15.01e9, "8b-q8_0": 7.97e9, "8b-q4_k_m": 4.66e9, "7b-q4_0": 3.75e9}  # bytes that a token reads
@@ -280,3 +286,21 @@ def predictions(figures):
             arch, n_layer = ("qwen3moe", 48) if x["model"].startswith("30b") else ("llama", 32)
             us = bound.step_us(x["model"], x["test"], x["cache"]) + launches().get(arch, 0) * n_layer * (bound.gap_us or 0.6)
             yield part.what, 1e6 / us, x["tok_s"], "tok/s"
+
+
+def steps(figures):
+    """{"tokens" or "texts": [(number, predicted tokens a second, measured)]} of scripts/bench/step's sweep, of the newest session."""
+    path = os.path.join(ROOT, "scripts", "bench", "step")
+    loader = importlib.machinery.SourceFileLoader("bench_step", path)
+    law = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_step", loader))
+    loader.exec_module(law)
+    with open(os.path.join(ROOT, "scripts", "bench", "results", "sass.json"), encoding="utf-8") as f:
+        predicted = sweep.predict(law, json.load(f), sweep.read())
+    found = {}
+    for kind, numbers in sweep.SHOWN.items():
+        for n in numbers:
+            test = f"pp{n}" if kind == "tokens" else f"tg16{f'x{n}' if n > 1 else ''} @ d{sweep.CELLS}"
+            x = find(figures, {"op": "model", "impl": "gpurun", "model": "8b-q4_k_m", "test": test, "stage": "steps"})
+            if x and not refused(x):
+                found.setdefault(kind, []).append((n, sweep.rates(law, predicted[kind])[n], x["tok_s"]))
+    return found

@@ -69,7 +69,7 @@ def ours(r, path, cache, tests, texts="1", reps="3"):
 
 
 def llama_bench(r, path, cache, tests, env, reps):
-    ubatches = "512" if "p" not in tests else UBATCHES if int(tests["p"].split(",")[-1]) < 16384 else LONG_UBATCHES
+    ubatches = "512" if int(tests.get("p", "0").split(",")[-1]) <= 512 else UBATCHES if int(tests["p"].split(",")[-1]) < 16384 else LONG_UBATCHES
     done = r.run(r.peer("llama-bench"), "-m", path, "-ngl", "99", "-fa", "1", "-o", "jsonl", "-b", "4096", *numbers(tests), "-ub", ubatches, "-r",
                  reps, "-ctk", cache, "-ctv", cache, limit=200, env=env)
     found = lines(done.out)
@@ -317,6 +317,15 @@ def side_by_side(r):
     path = make(r, "8b-q4_k_m")
     batched(r, "8b-q4_k_m", path, *(("2", 4, 2) if r.a.emulated else ("1,8,64", 4096, 64)))
     drop(r)
+
+
+@when_right
+def steps(r):
+    """8B Q4_K_M, steps of 1 to 128 tokens of one text and of 1 to 64 texts behind 64 cells, beside what scripts/bench/step predicts."""
+    path = make(r, "8b-q4_k_m")
+    env = best_setting(r, path) if path and r.a.peer else {}
+    duel(r, "8b-q4_k_m", path, tiny(r, {"p": ",".join(map(str, goals.sweep.TOKENS))}), env=env, reps="5")
+    batched(r, "8b-q4_k_m", path, *(("2", 4, 2) if r.a.emulated else (",".join(map(str, goals.sweep.TEXTS)), goals.sweep.CELLS, 16)))
 
 
 @when_right

@@ -73,6 +73,9 @@ class Suite(unittest.TestCase):
         self.assertIn("| gr_matmul_mv_q4_K |", text)
         self.assertIn("| tg128, 8B Q4_K_M |", text)
         self.assertIn("A boundary of stages on one GPU adds", text)
+        for kind, numbers in goals.sweep.SHOWN.items():  # made-up programs have one rate for all
+            self.assertEqual([n for n, _, _ in goals.steps(result["figures"])[kind]], list(numbers))
+            self.assertIn(f"| {kind} of a step | predicted | measured |", text)
         rows = [json.loads(line) for line in self.table("--lines").splitlines()]
         self.assertTrue(all("frac_hbm" in x for x in rows if x["goal"] == 14))
         self.assertLessEqual({"gpurun", "llama.cpp"}, {x["impl"] for x in rows})
@@ -186,7 +189,7 @@ class Suite(unittest.TestCase):
         said = subprocess.run([os.path.join(BUILD, "gpurun-emu"), "inspect", os.path.join(SOURCE, "tools", "default-model.gguf")],
                               capture_output=True, text=True, check=True).stdout
         env = {"GR_EMU_DEVICE": "quiet", "MACHINE_VOCAB": re.search(r"vocab_size\s+u32\s+(\d+)", said)[1]}
-        stages = "conformance,ceilings,gemv,decode,cache,sample,small,numerics"
+        stages = "conformance,ceilings,gemv,decode,cache,sample,small,steps,numerics"
         done = self.suite("--stages", stages, "--emulated", bin_dir=BUILD, env=env)
         self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr)
         figures = self.result()["figures"]

@@ -127,6 +127,21 @@ class Goals(unittest.TestCase):
         expected, measured = found["14336x4096 q4_K, 1 token"]
         self.assertAlmostEqual(measured / expected, 2)
 
+    def test_steps_by_their_number(self):
+        """Predicted beside measured, in order; what was measured below a smaller number is marked, what lacks an error not shown."""
+        self.assertEqual(goals.steps([]), {})
+        rows = [{"op": "model", "impl": "gpurun", "model": "8b-q4_k_m", "stage": "steps", "session": "s", "cache": "f16", "rel_err": 1e-3,
+                 "rotated_mb": 4000, "test": test, "tok_s": rate, "runs": [rate, rate]}
+                for test, rate in (("pp1", 700.0), ("pp24", 5000.0), ("pp32", 9000.0), ("pp16", 6000.0), ("tg16 @ d64", 710.0),
+                                   ("tg16x8 @ d64", 4000.0))]
+        found = goals.steps(rows + [{**rows[0], "test": "pp64", "rel_err": None}, {**rows[0], "test": "pp128", "stage": "prompts"}])
+        self.assertEqual({kind: [(n, rate) for n, _, rate in kept] for kind, kept in found.items()},
+                         {"tokens": [(1, 700), (16, 6000), (24, 5000), (32, 9000)], "texts": [(1, 710), (8, 4000)]})
+        self.assertTrue(all(a[1] < b[1] for a, b in zip(found["tokens"], found["tokens"][1:])), found)
+        shown = list(table.stepped({"figures": rows}))
+        self.assertEqual([line.split(" | ")[0] for line in shown if "slower than" in line], ["| 24"])
+        self.assertIn("slower than 16 |", "".join(shown))
+
     def test_the_worst_kernels(self):
         slow = next(p for p in goals.parts() if p.goal == 17 and p.row["type"] == "q8_0")
         all_ = figures(0.9, 0.1) + [{**row(slow, "gpurun", 0.2), "session": "later"}]
