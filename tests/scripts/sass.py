@@ -2,6 +2,7 @@
 scripts/bench/step predicts from it.   sass.py SOURCE_DIR"""
 import importlib.machinery
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -70,6 +71,10 @@ assert (s2r.op, s2r.control >> 5 & 7, s2r.control >> 11) == ("S2R", 2, 0)
 assert sass.per_multiprocessor(256, 128, 4096) == 2 and sass.per_multiprocessor(256, 80, 4096) == 3
 assert sass.per_multiprocessor(384, 168, 120 << 10) == 1
 
+with open(os.path.join(root, "scripts", "bench", "results", "sass.json"), encoding="utf-8") as f:
+    rows = {r["kernel"]: r["per_weight"] for r in json.load(f)["rows"] if "per_weight" in r}
+for dtype in sass.BITS:  # 24 tokens take more instructions a weight than 8, and fewer than three times as many
+    assert 1 < rows[f"gr_matmul_mv3_{dtype}"] / rows[f"gr_matmul_mv_{dtype}"] < 3, dtype
 with open(os.path.join(root, "kernels", "README.md"), encoding="utf-8") as f:
     readme = f.read()
 for command, write in ([path, "--print"], "scripts/bench/sass --write"), ([os.path.join(root, "scripts", "bench", "step")], "scripts/bench/step --write"):
