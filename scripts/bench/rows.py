@@ -242,12 +242,11 @@ def checked(rows):
 # --- the section ---
 
 def newest(pairs):
-    """Of each test the newest pair, on the machine that was used last."""
+    """Of each test on each machine the newest pair, machine by machine."""
     last = {}
     for mine, peer in pairs:
-        last[(mine["cpu"], *(mine[k] for k in TEST if k != "sweep"))] = (mine, peer)
-    cpu = next(reversed(last), (None,))[0]
-    return [pair for at, pair in last.items() if at[0] == cpu]
+        last.setdefault(mine["cpu"], {})[tuple(mine[k] for k in TEST if k != "sweep")] = (mine, peer)
+    return [pair for of_machine in last.values() for pair in of_machine.values()]
 
 
 def letters(runs):
@@ -381,19 +380,24 @@ def text(rows, plots=True):
 
 
 def front(rows):
-    """The rows of FRONT, with the machine and the days of their runs."""
-    pairs = [pair for pair in newest(accepted(rows)) if (pair[0]["model"], pair[0]["type"], pair[0]["test"]) in FRONT]
+    """The newest rows of FRONT, with the machines and the days of their runs."""
+    last = {}
+    for pair in accepted(rows):
+        at = tuple(pair[0][k] for k in ("model", "type", "test"))
+        if at in FRONT:
+            last[at] = pair
+    pairs = list(last.values())
     lines = ["| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio | of limit |", "|---|---|---:|---:|---:|---:|"]
     for mine, peer in pairs:
         share = f"{100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else ""
         lines.append(f"| {mine['model']} {mine['type'].upper()} | {mine['test']} | {mine['tok_s']:.1f} | {peer['tok_s']:.1f} | "
                      f"{mine['ratio']:.2f} | {share} |")
     days = {}
-    for mine, _ in pairs:
-        days.setdefault(mine["date"], {})[mine["commit"]] = True
-    if pairs:
-        lines += ["", f"{pairs[0][0]['cpu']}, {pairs[0][0]['cores']} cores, `scripts/bench/speed`; "
-                  f"{'; '.join(f'{day}, commits ' + ', '.join(commits) for day, commits in days.items())}; {pairs[0][1]['impl_rev']}."]
+    for mine, peer in pairs:
+        days.setdefault((mine["cpu"], mine["cores"], peer["impl_rev"]), {}).setdefault(mine["date"], {})[mine["commit"]] = True
+    for (cpu, cores, peer), of in days.items():
+        lines += ["", f"{cpu}, {cores} cores, `scripts/bench/speed`; "
+                  f"{'; '.join(f'{day}, commits ' + ', '.join(commits) for day, commits in of.items())}; {peer}."]
     return "\n".join([*lines, *pictures(rows, ["prompt"], ROOT)]) + "\n"
 
 

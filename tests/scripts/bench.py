@@ -98,6 +98,15 @@ class Rows(unittest.TestCase):
         self.assertIn("| 5.0 | 1.0 | 5.08 |", text)
         self.assertNotIn("| 2.0 | 1.0 |", text)
         self.assertIn("commit def", text)
+        elsewhere = pair(4.0)
+        for row in elsewhere:
+            row["run"], row["cpu"] = "elsewhere", "another processor"
+        both = rows.text(older + elsewhere)
+        self.assertIn("| 2.0 | 1.0 |", both)  # each machine keeps its rows ..
+        self.assertIn("| 4.0 | 1.0 | 4.06 |", both)
+        front = [dict(row, model=rows.FRONT[0][0], type=rows.FRONT[0][1], test=rows.FRONT[0][2]) for row in older + elsewhere]
+        self.assertNotIn("| 2.0 | 1.0 |", rows.front(front))  # .. and the front page has the newest
+        self.assertIn("another processor", rows.front(front))
 
     def test_other_programs(self):
         third = {**pair()[0], "impl": "transformers", "impl_rev": "5", "tok_s": 0.5}
