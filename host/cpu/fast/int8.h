@@ -13,7 +13,7 @@
 #define GR_CPU_FAST_INT8_H
 
 #include "cpu/fast/matmul.h"
-#include "cpu/fast/unpack.h"
+#include "cpu/fast/panel.h"
 
 /* Entries per tile: limited by the registers for their sums. INT8_SIZES expands to SIZE(n) for
  * every size of a tile. */
@@ -27,13 +27,19 @@ enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 2 };
 /* Entries that are dotted with a row together at most. */
 enum { INT8_FEW = 7 };
 
-/* Products of fewer entries for each group dot them with rows in place; from here on panels are
- * quicker. */
-enum { INT8_MANY = 4 };
+/* Returns from how many entries for each group on panels are quicker than dot products with rows in
+ * place. With 512 bits, where rows in place have lane orders, that depends on what a panel costs:
+ * little with rows as lanes (panel.h), but for bytes, of which there are more to move. Measured. */
+GR_INLINE int64_t int8_panels_from(uint32_t dtype)
+{
+    if (VL < 16)
+        return 4;
+    return !panel_type(dtype) ? 8 : dtype == GR_Q8_0 ? 6 : 4;
+}
 
 static inline bool int8_in_place(const struct mm *m)
 {
-    return m->each < INT8_MANY;
+    return m->each < int8_panels_from(m->w->dtype);
 }
 
 /* Rows of weights per work item. */

@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-#include "cpu/fast/panel.h"
-
 /* ---- panels ---- */
 
 /* One unit of each of VL rows. */
