@@ -148,9 +148,9 @@ static void few(const struct mm *m, const struct int8_shape *s, const struct mm_
     }
 }
 
-/* The size of a block. Few tiles have one that stays in L1 with the columns of x it is multiplied
- * with; more would load and store their sums too often, and read a larger one from L2. The limits
- * are measured, with Q4_K, Q6_K and Q8_0. */
+/* The size of a block. For few tiles it stays in L1, with the columns of x that it is multiplied
+ * with. For more, sums would be loaded and stored too often: it is larger, in L2. The limits are
+ * measured, with Q4_K, Q6_K and Q8_0. */
 struct block_size {
     int64_t n_panel, n_unit;
 };

@@ -34,7 +34,7 @@ struct mm {
      * which matrices the neighbours of a row use, and its bits must not. INT64_MAX with
      * gr_node.by_row: always panels. */
     int64_t each;
-    int64_t n_thread; /* that take part: the next item of a thread is often so many further */
+    int64_t n_thread; /* of the node; the next item of a thread is often so many further */
 };
 
 static inline bool mm_few(const struct mm *m)

@@ -36,7 +36,7 @@ struct panel {
     vi off;
 };
 
-/* VL rows of which one has its unit at p. */
+/* VL rows, `stride` bytes apart; the unit of the first one is at p. */
 struct panel_rows {
     const char *p;
     int64_t stride;
@@ -54,7 +54,7 @@ GR_INLINE vi panel_field(vi x, int at, int n, int to)
     return vi_and(vi_shift(x, to - at), vi_set8(((1 << n) - 1) << to));
 }
 
-/* out [n][VL] = the f16 at byte `at` of n blocks of `size` bytes. */
+/* out [n][VL] = the f16 at byte `at` of n blocks of `size` bytes of each row. */
 GR_INLINE void panel_halves(const struct panel_rows *r, int n, int64_t size, int64_t at,
                             gr_half *out)
 {
@@ -196,7 +196,7 @@ GR_INLINE void panel_q5_K(const struct panel_rows *r, const struct panel *p)
     }
 }
 
-/* Stores sixteen scales of s8, less `zero`, times d. */
+/* Stores sixteen scales, s8, times d. */
 GR_INLINE void panel_factors_16(const vi scales[4], vf d, float *out)
 {
     GR_UNROLL
