@@ -165,10 +165,11 @@ static struct block_size block_size(int64_t n)
 static struct int8_ahead ahead(const struct mm *m, const struct mm_group *g, int64_t lo,
                                int64_t n_row, int64_t n_step)
 {
+    if (lo >= m->n_out)
+        return (struct int8_ahead){0};
     const int64_t bytes = GR_MIN(n_row, m->n_out - lo) * m->w->row_bytes;
     const char *p = gr_ten_row(m->w, g->expert, lo);
-    return bytes > 0 ? (struct int8_ahead){p, p + bytes, GR_PAD((bytes + n_step - 1) / n_step, 64)}
-                     : (struct int8_ahead){0};
+    return (struct int8_ahead){p, p + bytes, GR_PAD((bytes + n_step - 1) / n_step, 64)};
 }
 
 /* Entries multiplied with a block at most, whole tiles; steps of int8_ahead behind each panel. */

@@ -153,6 +153,8 @@ struct int8_ahead {
 
 GR_INLINE void int8_ask(struct int8_ahead *a)
 {
+    if (a->p >= a->end)
+        return;
     const char *end = a->p + GR_MIN(a->step, a->end - a->p);
     for (; a->p < end; a->p += 64)
         _mm_prefetch(a->p, _MM_HINT_T1);
