@@ -3,7 +3,7 @@
  * F32 weights are multiplied in f32. All others meet activations of 16 bits, written as packed x
  * (gr/kernel/matmul.h) by a launch in front: once for all products of the same x. Few tokens are a
  * stream of weights, many are tiles, on wgmma where the device has it, or a library's product
- * (cuda/matmul_plain.h); which are few is said by gr_packed_x_order (cuda/packed_x.h). */
+ * (cuda/matmul_plain.h); gr_packed_x_order (cuda/packed_x.h) decides which are few. */
 #include "base/checked.h"
 #include "cuda/grid.h"
 #include "cuda/matmul_name.h"

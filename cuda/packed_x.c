@@ -6,7 +6,8 @@
 #include "gr/kernel/packed_x.h"
 #include "gr/pack.h"
 
-/* What stays in L1 while weights stream by: 256 KiB, less the shared memory of two blocks. */
+/* Bytes of packed x that stay in L1 while weights are streamed: 256 KiB, less the shared memory of
+ * two blocks. */
 enum { MV_X_BYTES = 128 << 10 };
 
 /* ---- layout ---- */

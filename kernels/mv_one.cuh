@@ -11,8 +11,8 @@
 
 #include "kernels/matmul.cuh"
 
-// What this lane knows of its units t and 4 + t (h = 0, 1) of rows g and g + 8 r, from the planes
-// of scales as they are loaded: operands for sums, and factors.
+// Scales of this lane's units t and 4 + t (h = 0, 1) of rows g and g + 8 r, from the planes as they
+// are loaded: operands for sums, and factors.
 template <uint32_t T> struct mv_scales {
     using S = pack_step<T, 8>;
     static constexpr int EACH = S::BY_16 ? 2 : 1; // groups of a unit
