@@ -30,17 +30,21 @@ limited() {
 }
 expect "mpirun, limit" 124 "" limited 1 2 sleep 30
 expect "two hosts" 0 "0 host-a|1 host-a|2 host-b" "$here/two-hosts" 20 3 sh -c 'echo $OMPI_COMM_WORLD_RANK $(hostname)'
-# Each side looks whether it can reach the other, before the network is cut and after.
+# Each side looks for the link before the network is cut, which is when both have looked, and after.
 cat >"$tmp/look" <<'LOOK'
-other=10.77.0.$((2 - OMPI_COMM_WORLD_RANK))
+rank=$OMPI_COMM_WORLD_RANK
 link() { ip link show veth0 | grep -o 'LOWER_UP'; }
-echo "$OMPI_COMM_WORLD_RANK before: $(link)"
-[ $OMPI_COMM_WORLD_RANK = 0 ] && touch "$1"
+echo "$rank before: $(link)"
+touch "$1/looked$rank"
+if [ "$rank" = 0 ]; then
+    while [ ! -e "$1/looked1" ]; do sleep 0.02; done
+    touch "$1/cut"
+fi
 while link >/dev/null; do sleep 0.02; done
-echo "$OMPI_COMM_WORLD_RANK after: $(link)"
+echo "$rank after: $(link)"
 LOOK
 # mpirun itself may be stuck then: what the ranks say is in files.
-"$here/two-hosts" --cut "$tmp/cut" 2 2 sh -c 'sh '"$tmp/look $tmp/cut >$tmp/rank"'$OMPI_COMM_WORLD_RANK' >"$tmp/log" 2>&1 &
+"$here/two-hosts" --cut "$tmp/cut" 4 2 sh -c 'sh '"$tmp/look $tmp >$tmp/rank"'$OMPI_COMM_WORLD_RANK' >"$tmp/log" 2>&1 &
 pid=$! rc=0
 wait $pid || rc=$?
 if [ $rc != 77 ]; then
