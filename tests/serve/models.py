@@ -232,7 +232,7 @@ def test_eviction(folder, texts):
         r = c.getresponse()
         error = json.loads(r.read())["error"]
         assert r.status == 503 and r.headers["Retry-After"] and error["code"] == "model_busy", (r.status, error)
-        assert 1.5 < time.monotonic() - start < 20
+        assert time.monotonic() - start > 1.5
         left = s.connect()  # a client that leaves while it waits
         left.request("POST", "/v1/completions", json.dumps({"model": "beta", "prompt": "abc"}))
         time.sleep(0.2)

@@ -58,6 +58,8 @@ def read_stream(lines):
     """Text, reasoning, calls, usage and reason, as utils/middleware.py gathers them."""
     text, reasoning, calls, usage, reason = "", "", {}, {}, None
     for line in lines:
+        if line.startswith(":"): # says that the server still computes
+            continue
         assert line.startswith("data:"), line
         data = line.removeprefix("data:").strip()
         if data == "[DONE]":

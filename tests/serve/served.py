@@ -73,6 +73,10 @@ class Served:
     def get(self, path):
         return self.call("GET", path)
 
+    def metric(self, *names):
+        """The sum of the metrics whose lines begin so."""
+        return sum(float(line.split()[-1]) for line in self.get("/metrics")[1].splitlines() if line.startswith(names))
+
     def post(self, path, body):
         """The answer, which must be good."""
         status, answer = self.call("POST", path, body)

@@ -171,7 +171,7 @@ def test_busy(s):
     assert s.get(f"/sessions/{one}")[1]["n_tokens"] == 0
     r.close()
     c.close()
-    end = time.monotonic() + 10
+    end = time.monotonic() + LIMIT
     while s.call("POST", f"/sessions/{one}/cut", {"lo": 0, "hi": 0})[0] == 409 and time.monotonic() < end:
         time.sleep(0.01)
     assert length(s, one) > 1
@@ -234,7 +234,7 @@ def gone():
                 time.sleep(0.1)
         c.getresponse().read()
         c.close()
-        end = time.monotonic() + 10
+        end = time.monotonic() + LIMIT
         for _ in range(2):
             while s.call("POST", "/v1/sessions", {})[0] == 429 and time.monotonic() < end:
                 time.sleep(0.02)  # they are closed with the end of the step
@@ -263,13 +263,13 @@ def kept_cells():
 
 def expiry():
     """A session that nothing uses closes by itself, and makes room for another one."""
-    with Served(PROGRAM, [*REF, "-np", "1", "--session-ttl", "1"]) as s:
+    with Served(PROGRAM, [*REF, "-np", "1", "--session-ttl", "2"]) as s:
         one = opened(s)
-        for _ in range(4):  # used
+        for _ in range(5):  # used
             time.sleep(0.5)
             go_on(s, one, "a", 1)
         assert s.call("POST", "/v1/sessions", {})[0] == 429
-        time.sleep(1.2)
+        time.sleep(2.2)
         two = opened(s)
         status, error = s.refused("/v1/completions", {"session": one, "prompt": "a"})
         assert status == 404 and error["code"] == "session_not_found", error

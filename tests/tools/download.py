@@ -332,7 +332,7 @@ def test_resume_of_a_url():
         hub.plain["/u.gguf"], hub.drops, hub.stall = data, [600_000], 30
         for k, v in how.items():
             getattr(hub, k)["/u.gguf"] = v
-        run = p.start("pull", url, env={"GR_TEST_WAITS": "1"})
+        run = p.start("pull", url)
         part = p.cache / "u.gguf.part"
         wait_for(lambda: part.exists() and part.stat().st_size == 600_000 and (p.cache / "u.gguf.part.etag").exists())
         run.kill()
@@ -482,10 +482,10 @@ def test_stalls():
     hub.plain["/u.gguf"] = data
     hub.drops, hub.stall = [100_000], 20
     p = Place()
-    start = time.monotonic()
+    p.variables["GR_TEST_LIMITS"] = "30"
     p.pulled(data, hub.url + "/u.gguf")
-    took = time.monotonic() - start
-    expect("a silent server: the rest is asked for again", ranges()[-1] == "bytes=100000-" and took < 15, (took, hub.log))
+    expect("a silent server: the rest is asked for again", ranges()[-1] == "bytes=100000-", hub.log)
+    del p.variables["GR_TEST_LIMITS"]
     large = blob("l", 10_000_000)
     hub.plain["/l.gguf"], hub.drops, hub.stall = large, [1_100_000] * 8, 0
     p.pulled(large, hub.url + "/l.gguf")

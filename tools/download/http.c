@@ -47,11 +47,12 @@ struct attempt {
 
 enum turn { ANSWERED, REDIRECTED, AGAIN, NEVER, STOPPED };
 
-static double hurry = 1;
+static double wait_factor = 1, limit_factor = 1;
 
-void gr_http_hurry(double factor)
+void gr_http_hurry(double waits, double limits)
 {
-    hurry = factor;
+    wait_factor = 1 / waits;
+    limit_factor = 1 / limits;
 }
 
 /* ---- URLs ---- */
@@ -310,7 +311,7 @@ static void set_options(struct attempt *a, const char *url, const struct curl_sl
     CURL *e = a->http->easy;
     const char *authorities = getenv("SSL_CERT_FILE");
     char range[32];
-    long stall = (long)(STALL_S / hurry);
+    long stall = (long)(STALL_S * limit_factor);
     snprintf(range, sizeof range, "%llu-", (unsigned long long)a->get->from);
     c->easy_reset(e);
     c->easy_setopt(e, CURLOPT_URL, url);
@@ -325,10 +326,11 @@ static void set_options(struct attempt *a, const char *url, const struct curl_sl
     c->easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     c->easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
     c->easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    c->easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)(1000 * CONNECT_S / hurry));
+    c->easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)(1000 * CONNECT_S * limit_factor));
     c->easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES);
     c->easy_setopt(e, CURLOPT_LOW_SPEED_TIME, stall > 1 ? stall : 1L);
-    c->easy_setopt(e, CURLOPT_TIMEOUT_MS, a->get->small ? (long)(1000 * SMALL_S / hurry) : 0L);
+    c->easy_setopt(e, CURLOPT_TIMEOUT_MS,
+                   a->get->small ? (long)(1000 * SMALL_S * limit_factor) : 0L);
     c->easy_setopt(e, CURLOPT_BUFFERSIZE, 256L << 10);
     c->easy_setopt(e, CURLOPT_ERRORBUFFER, a->transport);
     c->easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
@@ -480,7 +482,7 @@ int gr_http_refused(const char *what, const struct gr_http_reply *reply, char wh
 /* Waits; false: interrupted. */
 static bool pause_for(double seconds)
 {
-    double end = gr_seconds() + seconds / hurry;
+    double end = gr_seconds() + seconds * wait_factor;
     while (!gr_interrupted() && gr_seconds() < end)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     return !gr_interrupted();

@@ -68,7 +68,7 @@ const char *gr_http_shown(const char *url, char *buf, size_t n);
  * was asked for. Returns the exit code. */
 int gr_http_refused(const char *what, const struct gr_http_reply *reply, char why[GR_WHY_MAX]);
 
-/* Makes waits this many times shorter, for tests. */
-void gr_http_hurry(double factor);
+/* Makes waits between attempts, and limits of time, so many times shorter, for tests. */
+void gr_http_hurry(double waits, double limits);
 
 #endif

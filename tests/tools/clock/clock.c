@@ -1,7 +1,8 @@
 /* gpurun with a clock of its progress that runs GR_TEST_CLOCK times as fast, for terminal.py, and,
- * for download.py, with waits of downloads that are GR_TEST_WAITS times as short and an end by
- * SIGKILL in front of the GR_TEST_KILL-th call that changes a file; GR_TEST_NO_LINKS: as on a file
- * system without symbolic links. */
+ * for download.py, with waits between attempts that are GR_TEST_WAITS times as short, limits of
+ * time that are GR_TEST_LIMITS times as short, and an end by SIGKILL in front of the
+ * GR_TEST_KILL-th call that changes a file; GR_TEST_NO_LINKS: as on a file system without symbolic
+ * links. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,15 +21,20 @@ static double clock_s(void)
     return gr_seconds() * factor;
 }
 
+/* What a variable says, or `otherwise`. */
+static double number_of(const char *name, double otherwise)
+{
+    const char *text = getenv(name);
+    return text && atof(text) > 0 ? atof(text) : otherwise;
+}
+
 __attribute__((constructor)) static void set_clock(void)
 {
-    const char *text = getenv("GR_TEST_CLOCK"), *waits = getenv("GR_TEST_WAITS");
     const char *kill_at = getenv("GR_TEST_KILL");
-    factor = text ? atof(text) : 0;
+    factor = number_of("GR_TEST_CLOCK", 0);
     if (factor > 0)
         gr_bar_set_clock(clock_s);
-    if (waits && atof(waits) > 0)
-        gr_http_hurry(atof(waits));
+    gr_http_hurry(number_of("GR_TEST_WAITS", 1), number_of("GR_TEST_LIMITS", 1));
     calls_left = kill_at ? atol(kill_at) : 0;
 }
 
