@@ -38,10 +38,10 @@ static BF16 void round_row(const float *x, int64_t n, gr_bf16 *y)
 }
 
 static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
-                    void *shared, void *local)
+                    int64_t col, void *shared, void *local)
 {
     int64_t ld = padded(m);
-    (void)local;
+    (void)col, (void)local;
     for (int64_t i = lo; i < hi; i++) {
         gr_bf16 *y = (gr_bf16 *)shared + (g->at + i) * ld;
         if (m->n_in % (2 * VL))
@@ -246,6 +246,7 @@ static size_t local_bytes(const struct mm *m)
 
 const struct mm_engine FN(mm_bf16) = {.convert = convert,
                                       .grain = 4,
+                                      .columns = INT64_MAX,
                                       .multiply = multiply,
                                       .chunk = chunk,
                                       .shared_bytes = shared_bytes,

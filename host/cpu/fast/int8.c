@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "cpu/fast/lanes.h"
-
 /* ---- activations ---- */
 
 /* Quantises 32 columns; returns the step. Values all below 2^-120 become 0; with NaN or infinity
@@ -41,93 +39,55 @@ void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float
         sum[i / 16] = sum_16(q + i);
 }
 
-/* A row of x quantised, in local memory. */
-struct row {
-    int8_t *q;
-    float *step;
-    int32_t *sum;
-};
+enum { COLUMNS = 512 }; /* quantised together, whole units */
 
-static struct row row_of(const struct int8_shape *s, void *local)
+static struct int8_row row_of(void *local)
 {
     int8_t *q = local;
-    float *step = (float *)(void *)(q + s->cols);
-    return (struct row){q, step, (int32_t *)(void *)(step + s->cols / 32)};
+    float *step = (float *)(void *)(q + COLUMNS);
+    return (struct int8_row){q, step, (int32_t *)(void *)(step + COLUMNS / 32), 0, 0};
 }
 
-/* Returns the sum of the quants of group g. */
-static int32_t group_sum(const struct int8_shape *s, const struct row *r, int64_t g)
-{
-    return s->kind.group == 16 ? r->sum[g] : r->sum[2 * g] + r->sum[2 * g + 1];
-}
-
-static float group_step(const struct int8_shape *s, const struct row *r, int64_t g)
-{
-    return r->step[g * s->kind.group / 32];
-}
-
-/* Returns which 16 columns of a row are at place i. */
-static int64_t piece_at(const struct int8_shape *s, int64_t i)
-{
-    return i / 16 * 16 + lane_piece(s->dtype, (int)(i % 16));
-}
-
-static void put_few(const struct int8_shape *s, const struct row *r, char *x)
-{
-    struct int8_few f = int8_few(s, x);
-    float *step = (float *)f.step, *sum = (float *)f.sum;
-    for (int64_t i = 0; i < s->cols / 16; i++)
-        memcpy(x + 16 * i, r->q + 16 * piece_at(s, i), 16);
-    for (int64_t g = 0; g < s->cols / s->kind.group; g++) {
-        float of_group = group_step(s, r, g), q = (float)group_sum(s, r, g);
-        if (lane_joined(s->dtype)) {
-            step[g / 8 * 16 + lane_d(s->dtype, (int)(g % 8))] = of_group;
-            step[g / 8 * 16 + lane_m(s->dtype, (int)(g % 8))] = of_group * q;
-        } else {
-            step[g] = of_group;
-            sum[g] = q * (s->kind.min ? of_group : (float)-s->kind.zero);
-        }
-    }
-}
-
-/* Stores entry t of a tile. */
-static void put_many(const struct int8_shape *s, const struct row *r, char *x, int64_t tile,
+/* Stores columns of entry t of a tile. */
+static void put_many(const struct int8_shape *s, const struct int8_row *r, char *x, int64_t tile,
                      int64_t t)
 {
     struct int8_many f = int8_many(s, x, tile);
     float *step = (float *)f.step;
-    int64_t group = s->kind.group;
-    for (int64_t g = 0; g < s->cols / 32; g++) {
-        memcpy(x + (g * tile + t) * 32, r->q + 32 * g, 32);
-        step[g * tile + t] = r->step[g];
+    int64_t group = s->kind.group, first = r->col / 32, first_group = r->col / group;
+    for (int64_t g = 0; g < r->cols / 32; g++) {
+        memcpy(x + ((first + g) * tile + t) * 32, r->q + 32 * g, 32);
+        step[(first + g) * tile + t] = r->step[g];
     }
-    for (int64_t g = 0; g < s->cols / group; g++) {
-        int32_t sum = group_sum(s, r, g);
-        float scaled = group_step(s, r, g) * (float)sum;
+    for (int64_t g = 0; g < r->cols / group; g++) {
+        int32_t sum = int8_sum(s, r, g);
+        float scaled = int8_step(s, r, g) * (float)sum;
         sum *= -s->kind.zero;
-        memcpy((char *)f.extra + (g * tile + t) * 4, s->kind.min ? (void *)&scaled : (void *)&sum,
-               4);
+        memcpy((char *)f.extra + ((first_group + g) * tile + t) * 4,
+               s->kind.min ? (void *)&scaled : (void *)&sum, 4);
     }
 }
 
 static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
-                    void *shared, void *local)
+                    int64_t col, void *shared, void *local)
 {
     struct int8_shape s = int8_shape(m);
-    struct row r = row_of(&s, local);
+    struct int8_row r = row_of(local);
     char *x = (char *)shared + (g->at + lo) * s.stride;
     int64_t tile = int8_tile(lo, g->n);
+    r.col = col, r.cols = GR_MIN(COLUMNS, s.cols - col);
     for (int64_t i = 0; i < hi - lo; i++) {
-        FN(int8_quantize)(mm_x(m, g, lo + i), s.n_in, s.cols, r.q, r.step, r.sum);
+        FN(int8_quantize)
+        (mm_x(m, g, lo + i) + col, GR_MIN(COLUMNS, s.n_in - col), r.cols, r.q, r.step, r.sum);
         if (int8_in_place(m))
-            put_few(&s, &r, x + i * s.stride);
+            FN(int8_put)(&s, &r, x + i * s.stride);
         else
             put_many(&s, &r, x, tile, i);
     }
     if (int8_in_place(m))
         return;
-    memset(r.q, 0, (size_t)s.cols);
-    memset(r.step, 0, (size_t)(s.cols / 32 + s.cols / 16) * 4);
+    memset(r.q, 0, COLUMNS);
+    memset(r.step, 0, (COLUMNS / 32 + COLUMNS / 16) * 4);
     for (int64_t i = hi - lo; i < tile; i++)
         put_many(&s, &r, x, tile, i);
 }
@@ -140,9 +100,7 @@ static void few(const struct mm *m, const struct int8_shape *s, const struct mm_
     float sum[INT8_FEW][INT8_ROWS];
     for (int64_t i = 0; i < g->n; i += INT8_FEW) {
         int64_t n = GR_MIN(INT8_FEW, g->n - i);
-        FN(int8_dot)
-        (s, gr_ten_row(m->w, g->expert, 0), m->w->row_bytes, lo, hi, x + i * s->stride, n, sum[0],
-         INT8_ROWS);
+        FN(int8_dot)(m, s, g, lo, hi, x + i * s->stride, n, sum[0]);
         for (int64_t t = 0; t < n; t++)
             FN(mm_finish)(m, g, i + t, lo, hi - lo, sum[t]);
     }
@@ -159,17 +117,6 @@ static struct block_size block_size(int64_t n)
 {
     return n <= (VL == 16 ? 5 : 2) * INT8_TILE ? (struct block_size){32 / VL, 1}
                                                : (struct block_size){INT8_ROWS / VL, 8};
-}
-
-/* Rows [lo, lo + n_row), as far as they exist, in n_step steps. */
-static struct int8_ahead ahead(const struct mm *m, const struct mm_group *g, int64_t lo,
-                               int64_t n_row, int64_t n_step)
-{
-    if (lo >= m->n_out)
-        return (struct int8_ahead){0};
-    const int64_t bytes = GR_MIN(n_row, m->n_out - lo) * m->w->row_bytes;
-    const char *p = gr_ten_row(m->w, g->expert, lo);
-    return (struct int8_ahead){p, p + bytes, GR_PAD((bytes + n_step - 1) / n_step, 64)};
 }
 
 /* Entries multiplied with a block at most, whole tiles; steps of int8_ahead behind each panel. */
@@ -192,8 +139,9 @@ static void many(const struct mm *m, const struct int8_shape *s, const struct mm
     struct int8_block b = {.n_panel = (hi - lo + VL - 1) / VL, .d = sum + n_sum};
     b.m = b.d + most * 16;
     b.q = (uint8_t *)(b.m + most * 16);
-    struct int8_ahead a = ahead(m, g, next, size.n_panel * VL,
-                                b.n_panel * n_unit * (PACK_ASKS + n_tile * 256 / s->kind.group));
+    struct int8_ahead a =
+        int8_ahead(m, g, next, size.n_panel * VL,
+                   b.n_panel * n_unit * (PACK_ASKS + n_tile * 256 / s->kind.group));
     memset(sum, 0, (size_t)n_sum * sizeof *sum);
     for (; b.u < n_unit; b.u += b.n_unit) {
         b.n_unit = GR_MIN(size.n_unit, n_unit - b.u);
@@ -227,7 +175,7 @@ void FN(int8_multiply)(const struct mm *m, const struct int8_shape *s, const str
     const int64_t step = block_size(g->n).n_panel * VL;
     for (int64_t i = 0; i < g->n; i += SLAB)
         for (int64_t o = lo; o < hi; o += step) {
-            int64_t next = o + step < hi ? o + step : lo + m->n_thread * INT8_ROWS;
+            int64_t next = o + step < hi ? o + step : int8_next(m, lo);
             many(m, s, g, i, GR_MIN(i + SLAB, g->n), o, GR_MIN(o + step, hi), next, x, local, tile);
         }
 }
@@ -252,9 +200,8 @@ static size_t shared_bytes(const struct mm *m, int64_t n_place)
 
 static size_t local_bytes(const struct mm *m)
 {
-    struct int8_shape s = int8_shape(m);
     const struct block_size size = block_size(INT64_MAX); /* the largest */
-    size_t row = (size_t)(s.cols * 3 / 2),
+    size_t row = COLUMNS * 3 / 2,
            sums = (size_t)(GR_PAD(GR_MIN(m->n_entry, SLAB), INT8_PAD) * INT8_ROWS) * sizeof(float);
     return GR_MAX(row, sums + (size_t)(size.n_panel * size.n_unit * VL) *
                                   (256 + 2 * 16 * sizeof(float)));
@@ -262,6 +209,7 @@ static size_t local_bytes(const struct mm *m)
 
 const struct mm_engine FN(mm_int8) = {.convert = convert,
                                       .grain = INT8_TILE,
+                                      .columns = COLUMNS,
                                       .multiply = multiply,
                                       .chunk = chunk,
                                       .shared_bytes = shared_bytes,

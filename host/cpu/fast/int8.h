@@ -4,9 +4,7 @@
  * The converted x of an entry takes `stride` bytes of shared memory, columns padded with zeros to a
  * multiple of 256, in one of two forms:
  *
- * few:  q [cols] s8, in lane order where the type has one (lanes.h); step [cols / group] f32; then
- * `sum` [cols / group] f32: of types with minima step * sum of the group's q, else -zero * that
- * sum; of types whose factors are joined (lanes.h), both together in `step`, 16 of 256 columns.
+ * few:  each by itself, as int8_few.c and int8_lanes.c lay it out.
  * many: a tile of T entries together, T as in int8_tile: q [cols / 32][T][32]; step [cols / 32][T];
  * then -zero * sum of q as i32, or step * sum of q as f32 [cols / group][T]. */
 #ifndef GR_CPU_FAST_INT8_H
@@ -24,17 +22,20 @@ enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 2 };
 #define INT8_SIZES(SIZE) SIZE(2) SIZE(4)
 #endif
 
-/* Entries that are dotted with a row together at most. */
-enum { INT8_FEW = 7 };
+/* Entries that are dotted with rows in place together at most. */
+enum { INT8_FEW = VL == 16 ? 16 : 7 };
 
 /* Returns from how many entries for each group on panels are quicker than dot products with rows in
- * place. With 512 bits, where rows in place have lane orders, that depends on what a panel costs:
- * little with rows as lanes (panel.h), but for bytes, of which there are more to move. Measured. */
+ * place. With 512 bits an entry costs less from a panel where groups have 32 columns, with minima
+ * most; the panel costs more to unpack, most with bytes or without panel_unpack(). Measured. */
 GR_INLINE int64_t int8_panels_from(uint32_t dtype)
 {
+    const struct unit_kind kind = unit_kind(dtype);
     if (VL < 16)
         return 4;
-    return !panel_type(dtype) ? 8 : dtype == GR_Q8_0 ? 6 : 4;
+    if (kind.group == 16 || !panel_type(dtype) || dtype == GR_Q8_0)
+        return INT8_FEW;
+    return kind.min ? 6 : 10;
 }
 
 static inline bool int8_in_place(const struct mm *m)
@@ -51,7 +52,6 @@ struct int8_shape {
     size_t row, unit;   /* bytes of a row of weights, and of 256 columns */
     uint32_t dtype;     /* of the weights */
     struct unit_kind kind;
-    bool one; /* entry per group on average (mm.each): each is dotted by itself */
 };
 
 static inline struct int8_shape int8_shape(const struct mm *m)
@@ -63,8 +63,7 @@ static inline struct int8_shape int8_shape(const struct mm *m)
                                gr_row_bytes(m->w->dtype, (uint64_t)m->n_in),
                                gr_row_bytes(m->w->dtype, 256),
                                m->w->dtype,
-                               unit_kind(m->w->dtype),
-                               m->each == 1};
+                               unit_kind(m->w->dtype)};
 }
 
 /* Returns the size of the tile that begins with entry i of n: INT8_TILE, or the remainder rounded
@@ -74,15 +73,23 @@ static inline int64_t int8_tile(int64_t i, int64_t n)
     return GR_MIN(INT8_TILE, GR_PAD(n - i, INT8_PAD));
 }
 
-struct int8_few {
-    const int8_t *q;
-    const float *step, *sum;
+/* Columns [col, col + cols) of a row of x quantised, whole units. */
+struct int8_row {
+    int8_t *q;    /* [cols] */
+    float *step;  /* [cols / 32] */
+    int32_t *sum; /* [cols / 16] of q */
+    int64_t col, cols;
 };
 
-static inline struct int8_few int8_few(const struct int8_shape *s, void *x)
+/* Returns the step of group g of them, and the sum of its quants. */
+static inline float int8_step(const struct int8_shape *s, const struct int8_row *r, int64_t g)
 {
-    char *p = (char *)x + s->cols;
-    return (struct int8_few){x, (float *)(void *)p, (float *)(void *)(p + s->cols / 4)};
+    return r->step[g * s->kind.group / 32];
+}
+
+static inline int32_t int8_sum(const struct int8_shape *s, const struct int8_row *r, int64_t g)
+{
+    return s->kind.group == 16 ? r->sum[g] : r->sum[2 * g] + r->sum[2 * g + 1];
 }
 
 struct int8_many {
@@ -102,10 +109,13 @@ static inline struct int8_many int8_many(const struct int8_shape *s, void *x, in
 void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float *step,
                        int32_t *sum);
 
-/* sum[t * ld + o - lo] = x[t] . row o for rows [lo, hi) of one matrix and n <= INT8_FEW entries in
- * the form `few`. */
-void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
-                  int64_t hi, const char *x, int64_t n, float *sum, int64_t ld);
+/* Stores columns of a row of x in the form `few`. */
+void FN(int8_put)(const struct int8_shape *s, const struct int8_row *r, char *x);
+
+/* sum[t * INT8_ROWS + o - lo] = x[t] . row o for rows [lo, hi) of a group's matrix and n <=
+ * INT8_FEW entries in the form `few`. */
+void FN(int8_dot)(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
+                  int64_t lo, int64_t hi, const char *x, int64_t n, float *sum);
 
 /* Units [u, u + n_unit) of n_panel * VL rows of weights, unpacked to panels of VL rows: q [n_panel]
  * [n_unit * 64][VL][4] with offset s->kind.zero, the type's own or 0 (then q is s8); d and m
@@ -144,20 +154,39 @@ GR_INLINE struct int8_panel int8_panel(const struct int8_block *b, int64_t i, in
 void FN(int8_pack)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t n_row,
                    int64_t u, const struct int8_panel *p);
 
-/* Weights that will be needed, asked for `step` bytes at a time between other work: processors have
- * few requests to memory under way, and wait with one more. */
+/* Weights that will be needed: `bytes` at p, asked for evenly between other work, `step` bytes
+ * further each time. Processors have few requests to memory under way, and wait with one more. */
 struct int8_ahead {
-    const char *p, *end;
-    int64_t step;
+    const char *p;
+    int64_t asked, due, bytes, step;
 };
+
+enum { INT8_AHEAD = 8192 }; /* bytes between what is asked for and what is used */
+
+/* Returns n_row rows from `row` on, as far as they exist, in n_step steps. */
+static inline struct int8_ahead int8_ahead(const struct mm *m, const struct mm_group *g,
+                                           int64_t row, int64_t n_row, int64_t n_step)
+{
+    if (row >= m->n_out)
+        return (struct int8_ahead){0};
+    const int64_t bytes = GR_MIN(n_row, m->n_out - row) * m->w->row_bytes;
+    return (struct int8_ahead){.p = gr_ten_row(m->w, g->expert, row),
+                               .bytes = bytes,
+                               .step = (bytes + n_step - 1) / n_step};
+}
+
+/* Returns the first row of the item that this thread probably takes after the one from row lo on.
+ */
+static inline int64_t int8_next(const struct mm *m, int64_t lo)
+{
+    return lo + m->n_thread * INT8_ROWS;
+}
 
 GR_INLINE void int8_ask(struct int8_ahead *a)
 {
-    if (a->p >= a->end)
-        return;
-    const char *end = a->p + GR_MIN(a->step, a->end - a->p);
-    for (; a->p < end; a->p += 64)
-        _mm_prefetch(a->p, _MM_HINT_T1);
+    a->due += a->step;
+    for (const int64_t to = GR_MIN(a->due, a->bytes); a->asked < to; a->asked += 64)
+        _mm_prefetch(a->p + a->asked, _MM_HINT_T1);
 }
 
 /* sum [tile, INT8_ROWS] += the products of a tile's entries with a block, VL columns for each

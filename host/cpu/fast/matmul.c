@@ -159,8 +159,10 @@ static void convert(const struct mm *m, const struct mm_engine *e, const struct 
     int64_t n = 0; /* pieces so far, assigned to the threads round-robin */
     for (int64_t k = 0; k < n_group; k++)
         for (int64_t lo = 0; lo < group[k].n; lo += e->grain)
-            if (n++ % w->nth == w->ith)
-                e->convert(m, &group[k], lo, GR_MIN(lo + e->grain, group[k].n), w->shared, local);
+            for (int64_t col = 0; col < m->n_in; col += GR_MIN(e->columns, m->n_in))
+                if (n++ % w->nth == w->ith)
+                    e->convert(m, &group[k], lo, GR_MIN(lo + e->grain, group[k].n), col, w->shared,
+                               local);
 }
 
 /* Copies the columns of heads that are not multiplied; rows are divided among the threads. */

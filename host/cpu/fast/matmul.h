@@ -10,8 +10,8 @@
  * Weights are never rounded: w = d q + m with the file's own integers q and scales d, m as f32.
  * Each engine has two methods: for few entries, dot products with rows of weights in place (bound
  * by memory); for many, VL or more rows are unpacked into a panel, once for all entries of the
- * group. The bits of an entry depend on the method, and on whether a group has one entry on average
- * (mm.each), but neither on the other entries nor otherwise on their number. */
+ * group. The bits of an entry depend on the method, but neither on the other entries nor otherwise
+ * on their number. */
 #ifndef GR_CPU_FAST_MATMUL_H
 #define GR_CPU_FAST_MATMUL_H
 
@@ -52,11 +52,11 @@ struct mm_group {
 };
 
 struct mm_engine {
-    /* Converts the rows of x of a group's entries [lo, hi) into shared memory; lo is a multiple of
-     * `grain`. NULL: x is used as it is. */
+    /* Converts `columns` columns of x from `col` on, as far as they exist, of a group's entries
+     * [lo, hi) into shared memory; lo is a multiple of `grain`. NULL: x is used as it is. */
     void (*convert)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
-                    void *shared, void *local);
-    int64_t grain; /* entries converted together */
+                    int64_t col, void *shared, void *local);
+    int64_t grain, columns; /* entries and columns converted together */
     /* Computes y of all entries of a group for rows [lo, hi) of the matrix; lo is a multiple of
      * chunk. */
     void (*multiply)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,

@@ -177,6 +177,13 @@ GR_INLINE uint32_t u32_at(const void *p)
     return x;
 }
 
+GR_INLINE uint16_t u16_at(const void *p)
+{
+    uint16_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
 GR_INLINE __m128i load16(const void *p)
 {
     return _mm_loadu_si128((const __m128i *)p);
