@@ -140,6 +140,7 @@ struct item {
     float *logits;                    /* [n_query, CELLS], then weights */
     float *far_logits;                /* [n_query, CELLS], with far keys */
     float *away;                      /* [CELLS] positions of the cells minus the token's */
+    int64_t next, n_next;             /* items of the list: the first block of the next run */
 };
 
 static size_t item_bytes(const struct shape *s)
@@ -198,13 +199,13 @@ static uint64_t bits(int64_t lo, int64_t hi)
     return lo >= hi ? 0 : ~UINT64_C(0) >> (64 - (hi - lo)) << lo;
 }
 
-/* Items [j, j + n) of the list: d columns of each row from byte `at`, steps of planes from byte
- * `step`. */
+/* Items of the list and those that follow: d columns of each row from byte `at`, steps of planes
+ * from byte `step`. */
 struct part {
     const struct gr_ten *cache;
-    const int32_t *list; /* starting at item j */
+    const int32_t *list, *next;
     int64_t at, step;
-    int64_t d, n, n_next; /* items that follow */
+    int64_t d, n, n_next;
 };
 
 /* Converts the rows to f32, padded with zero rows to a multiple of VL, and prefetches the next
@@ -221,11 +222,11 @@ GR_INLINE bool load_rows_of(uint32_t dtype, const struct part *p, int64_t ld, bo
         const char *src = gr_ten_row(p->cache, 0, p->list[c]);
         float *row = rows + c * ld;
         if (c < p->n_next) {
-            const char *next = gr_ten_row(p->cache, 0, p->list[CELLS + c]);
+            const char *next = gr_ten_row(p->cache, 0, p->next[c]);
             for (size_t line = 0; line < bytes; line += 64)
-                _mm_prefetch(next + p->at + line, _MM_HINT_T0);
+                _mm_prefetch(next + p->at + line, _MM_HINT_T1);
             if (planes)
-                _mm_prefetch(next + p->step, _MM_HINT_T0);
+                _mm_prefetch(next + p->step, _MM_HINT_T1);
         }
         row_to_f32(dtype, src + p->at, src + p->step, p->d, row);
         for (int64_t k = 0; check && k < p->d; k += VL)
@@ -336,15 +337,18 @@ struct block {
 static struct part part_of(const struct item *i, const struct block *b, const struct gr_ten *cache,
                            int64_t d)
 {
-    int64_t col = cache->cols - (i->a->n_head_kv - i->h_kv) * d;
+    const int32_t *list = gr_cpu_i32(&i->a->list, 0);
+    int64_t col = cache->cols - (i->a->n_head_kv - i->h_kv) * d, behind = b->j + b->n;
+    bool last = behind == b->end;
     return (struct part){cache,
-                         gr_cpu_i32(&i->a->list, 0) + b->j,
+                         list + b->j,
+                         list + (last ? i->next : behind),
                          cache->planes ? gr_planes_codes(cache->dtype, col)
                                        : (int64_t)gr_row_bytes(cache->dtype, (uint64_t)col),
                          cache->planes ? gr_planes_step(cache->dtype, cache->cols, col) : 0,
                          d,
                          b->n,
-                         GR_MIN(b->end - b->j - b->n, CELLS)};
+                         last ? i->n_next : GR_MIN(b->end - behind, CELLS)};
 }
 
 /* Returns the mask of a block's items that token t sees; with `near`, only those with plain
@@ -500,6 +504,12 @@ static void run_item(struct item *i, int64_t tile, int64_t chunk, void *shared)
         i->t0 = r.t0, i->n_tok = r.n_tok;
         if (chunk >= n_chunk)
             continue;
+        if (n_chunk == 1 && t + r.n_tok < end) {
+            struct run next = run_of(a, &i->s, t + r.n_tok, end);
+            i->next = next.lo, i->n_next = GR_MIN(CELLS, next.hi - next.lo);
+        } else {
+            i->next = i->n_next = 0;
+        }
         run_start(i, gr_ten_is(&a->sinks) && chunk == 0);
         for (int64_t j = lo; j < hi; j += CELLS)
             attend(i, &(struct block){j, GR_MIN(CELLS, hi - j), hi});
