@@ -93,6 +93,20 @@ GR_INLINE void lanes_of_columns(int group, vi q[UNIT_Q])
 
 /* ---- blocks of 32 ---- */
 
+/* Loads d and m, the first bytes of eight blocks of `size` bytes, for each lane. */
+GR_INLINE void lanes_pairs(const char *p, size_t size, const struct lane_tables *t, struct unit *u)
+{
+    const vi at = _mm512_add_epi32(t->group, t->group);
+    __m128i x[2];
+    GR_UNROLL
+    for (int k = 0; k < 2; k++, p += 4 * size)
+        x[k] = _mm_setr_epi32((int)u32_at(p), (int)u32_at(p + size), (int)u32_at(p + 2 * size),
+                              (int)u32_at(p + 3 * size));
+    vf both = _mm512_cvtph_ps(_mm256_set_m128i(x[1], x[0]));
+    u->d[0] = _mm512_permutexvar_ps(at, both);
+    u->m[0] = _mm512_permutexvar_ps(_mm512_add_epi32(at, vi_set(1)), both);
+}
+
 /* Loads 16 bytes of each of blocks 0, 1, 4 and 5. */
 GR_INLINE vi quarters_at(const char *p, size_t size)
 {
@@ -305,6 +319,10 @@ GR_INLINE void unpack_lanes(uint32_t dtype, const char *p, const struct lane_tab
 {
     unpack(dtype, p, u);
     lanes_quants(dtype, p, t, u);
+    if (dtype == GR_Q4_1 || dtype == GR_Q5_1) {
+        lanes_pairs(p, unit_bytes(dtype) / 8, t, u);
+        return;
+    }
     u->d[0] = _mm512_permutexvar_ps(t->group, u->d[0]);
     if (unit_kind(dtype).min)
         u->m[0] = _mm512_permutexvar_ps(t->group, u->m[0]);
