@@ -1,15 +1,15 @@
 /* ATTN over lists of cells. K and V are read in place, row by row, and only rows that some query of
  * the run sees.
  *
- * A work item is one KV head, a tile of tokens and a chunk of the cells they see; its queries are
- * all heads of the group for all tokens of the tile. Neighbouring tokens whose spans overlap form a
- * run. Sixty-four cells of a run at a time are converted to f32 once (K transposed), multiplied
- * with all its queries by the product of gemm.c, and folded into a running maximum, sum and output.
- * The cells of a run are split into chunks only when there are many cells and few items; partial
- * results are joined in the order of chunks. The places of cells, other sequences and the capacity
- * of a list affect neither the blocks nor the order of a sum. For gr_node.by_row neither do other
- * tokens: nothing is split, and tokens of a run begin to see at the same item, so that with a
- * sliding window each is a run of its own.
+ * A work item is one KV head, or several that take turns block by block, a tile of tokens and a
+ * chunk of the cells they see; its queries are all heads of the group for all tokens of the tile.
+ * Neighbouring tokens whose spans overlap form a run. Sixty-four cells of a run at a time are
+ * converted to f32 once (K transposed), multiplied with all its queries by the product of gemm.c,
+ * and folded into a running maximum, sum and output. The cells of a run are split into chunks only
+ * when there are many cells and few items; partial results are joined in the order of chunks. The
+ * places of cells, other sequences and the capacity of a list affect neither the blocks nor the
+ * order of a sum. For gr_node.by_row neither do other tokens: nothing is split, and tokens of a run
+ * begin to see at the same item, so that with a sliding window each is a run of its own.
  *
  * Rounding: queries, products, weights and sums are f32. Traffic: every visible row of K and V once
  * per tile of tokens. */
@@ -26,6 +26,8 @@ enum {
     ITEMS = 64,      /* enough for any number of threads; with fewer, runs are split into chunks */
     CHUNK_MIN = 512, /* fewest cells per chunk */
     WHOLE = 768,     /* runs of up to this many cells are not split */
+    HEADS = 8,       /* KV heads per item at most */
+    FEW = 8,         /* queries for a KV head with which an item has several */
 };
 
 struct shape {
@@ -34,6 +36,7 @@ struct shape {
     int64_t tile, n_tile;        /* tokens of a tile */
     int64_t n_cut;               /* most chunks per run */
     int64_t n_chunk;             /* most chunks of any run, once spans are known */
+    int64_t heads, n_group;      /* KV heads per item, groups of them */
     int64_t n_item;
     bool far;
     bool by_row; /* see gr_node; a run's blocks begin where the span of each of its tokens does */
@@ -51,6 +54,7 @@ static struct shape shape_of(const struct gr_node *node)
     s.tile = GR_MIN(GR_MAX(1, QUERIES / s.gqa), a->q.rows);
     s.n_tile = (a->q.rows + s.tile - 1) / s.tile;
     int64_t items = s.n_tile * a->n_head_kv;
+    s.heads = GR_MIN(HEADS, a->n_head_kv);
     s.n_cut = s.by_row || a->list.cols <= WHOLE ? 1 : (ITEMS + items - 1) / items;
     return s;
 }
@@ -114,8 +118,9 @@ static int64_t chunks_at(const struct gr_args_attn *a, const struct shape *s, in
     return chunks_of(s, r.hi - r.lo);
 }
 
-/* Counts chunks and items from the spans. */
-static void count_items(const struct gr_args_attn *a, struct shape *s)
+/* Counts chunks and items from the spans. Where memory is the limit, an item has several KV heads,
+ * so that neighbouring columns of K and V are read soon after each other. */
+static void count_items(const struct gr_args_attn *a, struct shape *s, int n_thread)
 {
     s->n_chunk = 1;
     for (int64_t t = 0, n; s->n_cut > 1 && t < a->q.rows; t += n) {
@@ -123,31 +128,40 @@ static void count_items(const struct gr_args_attn *a, struct shape *s)
         s->n_chunk = GR_MAX(s->n_chunk, chunks_of(s, r.hi - r.lo));
         n = r.n_tok;
     }
-    s->n_item = s->n_tile * a->n_head_kv * s->n_chunk;
+    int64_t heads = 1, most = s->n_tile * a->n_head_kv * s->n_chunk / (4 * n_thread);
+    while (run_of(a, s, 0, tile_end(a, s, 0)).n_tok * s->gqa <= FEW && 2 * heads <= most &&
+           2 * heads <= s->heads)
+        heads *= 2;
+    s->heads = heads;
+    s->n_group = (a->n_head_kv + heads - 1) / heads;
+    s->n_item = s->n_tile * s->n_group * s->n_chunk;
 }
 
-/* A work item and its scratch memory. State of a query: largest logit so far, sum of weights,
- * output. */
+/* One KV head of a work item and its scratch memory; the heads share what is not the state of a
+ * query: largest logit so far, sum of weights, output. */
 struct item {
     const struct gr_args_attn *a;
     struct shape s;
-    int64_t t0, n_tok, h_kv, n_query; /* of the run */
-    const float **q, **q_far, **p;    /* [n_query] rows of queries, of weights */
-    float *max, *sum;                 /* [n_query] */
-    float *acc;                       /* [n_query, dv_pad] */
-    float *rows;                      /* [CELLS, max(dk_pad, dv_pad)]: rows of K, then of V */
-    float *kt;                        /* [dk_pad, CELLS] */
-    float *logits;                    /* [n_query, CELLS], then weights */
-    float *far_logits;                /* [n_query, CELLS], with far keys */
-    float *away;                      /* [CELLS] positions of the cells minus the token's */
-    int64_t next, n_next;             /* items of the list: the first block of the next run */
+    int64_t t0, n_tok, n_query;    /* of the run */
+    int64_t h_kv, h_lo, h_hi;      /* this head, and those of the item */
+    const float **q, **q_far, **p; /* [n_query] rows of queries, of weights */
+    float *max, *sum;              /* [n_query] */
+    float *acc;                    /* [n_query, dv_pad] */
+    float *rows;                   /* [CELLS, max(dk_pad, dv_pad)]: rows of K, then of V */
+    float *kt;                     /* [dk_pad, CELLS] */
+    float *logits;                 /* [n_query, CELLS], then weights */
+    float *far_logits;             /* [n_query, CELLS], with far keys */
+    float *away;                   /* [CELLS] positions of the cells minus the token's */
+    int64_t next, n_next;          /* items of the list: the first block of the next run */
 };
 
 static size_t item_bytes(const struct shape *s)
 {
     int64_t n = s->gqa * s->tile, row = GR_MAX(s->dk_pad, s->dv_pad);
-    int64_t floats = n * (2 + s->dv_pad + (s->far ? 2 : 1) * CELLS) + CELLS * (row + s->dk_pad + 1);
-    return (size_t)floats * sizeof(float) + (size_t)n * 3 * sizeof(float *) + 10 * 64;
+    int64_t state = n * (2 + s->dv_pad), logits = n * (s->far ? 2 : 1) * CELLS;
+    int64_t floats = s->heads * state + logits + CELLS * (row + s->dk_pad + 1);
+    return (size_t)floats * sizeof(float) + (size_t)(n * (2 * s->heads + 1)) * sizeof(float *) +
+           (size_t)(4 * s->heads + 6) * 64;
 }
 
 static void *carve(char **at, size_t bytes)
@@ -157,23 +171,26 @@ static void *carve(char **at, size_t bytes)
     return p;
 }
 
-static struct item item_of(const struct gr_args_attn *a, const struct shape *s, void *memory)
+static void items_of(const struct gr_args_attn *a, const struct shape *s, void *memory,
+                     struct item item[HEADS])
 {
     size_t n = (size_t)(s->gqa * s->tile), row = (size_t)GR_MAX(s->dk_pad, s->dv_pad);
     char *at = memory;
     struct item i = {.a = a, .s = *s};
-    i.acc = carve(&at, n * (size_t)s->dv_pad * sizeof(float));
     i.rows = carve(&at, CELLS * row * sizeof(float));
     i.kt = carve(&at, CELLS * (size_t)s->dk_pad * sizeof(float));
     i.logits = carve(&at, n * CELLS * sizeof(float));
     i.far_logits = s->far ? carve(&at, n * CELLS * sizeof(float)) : NULL;
     i.away = carve(&at, CELLS * sizeof(float));
-    i.q = carve(&at, n * sizeof(float *));
-    i.q_far = carve(&at, n * sizeof(float *));
     i.p = carve(&at, n * sizeof(float *));
-    i.max = carve(&at, 2 * n * sizeof(float));
-    i.sum = i.max + n;
-    return i;
+    for (int64_t h = 0; h < s->heads; h++) {
+        i.acc = carve(&at, n * (size_t)s->dv_pad * sizeof(float));
+        i.q = carve(&at, n * sizeof(float *));
+        i.q_far = carve(&at, n * sizeof(float *));
+        i.max = carve(&at, 2 * n * sizeof(float));
+        i.sum = i.max + n;
+        item[h] = i;
+    }
 }
 
 static void run_start(struct item *i, bool with_sinks)
@@ -199,40 +216,46 @@ static uint64_t bits(int64_t lo, int64_t hi)
     return lo >= hi ? 0 : ~UINT64_C(0) >> (64 - (hi - lo)) << lo;
 }
 
-/* Items of the list and those that follow: d columns of each row from byte `at`, steps of planes
- * from byte `step`. */
-struct part {
-    const struct gr_ten *cache;
-    const int32_t *list, *next;
-    int64_t at, step;
-    int64_t d, n, n_next;
+/* Items of the list, n from `list` on: columns of a head from byte `at` of each row, steps of
+ * planes from byte `step`. */
+struct place {
+    const int32_t *list;
+    int64_t n, at, step;
 };
 
-/* Converts the rows to f32, padded with zero rows to a multiple of VL, and prefetches the next
- * ones: a head's rows are too far apart for the hardware prefetcher. With `check`: false when a row
- * is not finite. */
+/* d columns in a cache, and those that are read next. */
+struct part {
+    const struct gr_ten *cache;
+    int64_t d;
+    struct place now, next;
+};
+
+/* Converts the rows to f32, padded with zero rows to a multiple of VL, and asks for the next ones:
+ * a head's rows are too far apart for the hardware prefetcher. With `check`: false when a row is
+ * not finite. */
 GR_INLINE bool load_rows_of(uint32_t dtype, const struct part *p, int64_t ld, bool check,
                             float *rows)
 {
+    const struct place *now = &p->now, *next = &p->next;
     vf bad = vf_set(0);
     bool planes = gr_planes_are(dtype);
     size_t bytes =
         planes ? (size_t)gr_planes_codes(dtype, p->d) : gr_row_bytes(dtype, (uint64_t)p->d);
-    for (int64_t c = 0; c < p->n; c++) {
-        const char *src = gr_ten_row(p->cache, 0, p->list[c]);
+    for (int64_t c = 0, asked = 0; c < now->n; c++) {
+        const char *src = gr_ten_row(p->cache, 0, now->list[c]);
         float *row = rows + c * ld;
-        if (c < p->n_next) {
-            const char *next = gr_ten_row(p->cache, 0, p->next[c]);
+        for (; asked < next->n * (c + 1) / now->n; asked++) {
+            const char *ask = gr_ten_row(p->cache, 0, next->list[asked]);
             for (size_t line = 0; line < bytes; line += 64)
-                _mm_prefetch(next + p->at + line, _MM_HINT_T1);
+                _mm_prefetch(ask + next->at + line, _MM_HINT_T1);
             if (planes)
-                _mm_prefetch(next + p->step, _MM_HINT_T1);
+                _mm_prefetch(ask + next->step, _MM_HINT_T1);
         }
-        row_to_f32(dtype, src + p->at, src + p->step, p->d, row);
+        row_to_f32(dtype, src + now->at, src + now->step, p->d, row);
         for (int64_t k = 0; check && k < p->d; k += VL)
             bad = vf_fma(vf_load(row + k), vf_set(0), bad); /* 0 times infinity or NaN is NaN */
     }
-    for (int64_t c = p->n; c < GR_PAD(p->n, VL); c++)
+    for (int64_t c = now->n; c < GR_PAD(now->n, VL); c++)
         memset(rows + c * ld, 0, (size_t)ld * sizeof *rows);
     return !check || vf_sum(bad) == 0;
 }
@@ -333,22 +356,31 @@ struct block {
     int64_t j, n, end;
 };
 
-/* Rows of a block in a cache: d columns of the item's head. */
+/* Items [j, j + n) in a cache: d columns of head h. */
+static struct place place_of(const struct item *i, int64_t j, int64_t n, const struct gr_ten *cache,
+                             int64_t d, int64_t h)
+{
+    int64_t col = cache->cols - (i->a->n_head_kv - h) * d;
+    return (struct place){gr_cpu_i32(&i->a->list, 0) + j, n,
+                          cache->planes ? gr_planes_codes(cache->dtype, col)
+                                        : (int64_t)gr_row_bytes(cache->dtype, (uint64_t)col),
+                          cache->planes ? gr_planes_step(cache->dtype, cache->cols, col) : 0};
+}
+
+/* A block of the item's head, and behind it that of the next head, or of the first head the next
+ * block, in this run or the next. */
 static struct part part_of(const struct item *i, const struct block *b, const struct gr_ten *cache,
                            int64_t d)
 {
-    const int32_t *list = gr_cpu_i32(&i->a->list, 0);
-    int64_t col = cache->cols - (i->a->n_head_kv - i->h_kv) * d, behind = b->j + b->n;
-    bool last = behind == b->end;
-    return (struct part){cache,
-                         list + b->j,
-                         list + (last ? i->next : behind),
-                         cache->planes ? gr_planes_codes(cache->dtype, col)
-                                       : (int64_t)gr_row_bytes(cache->dtype, (uint64_t)col),
-                         cache->planes ? gr_planes_step(cache->dtype, cache->cols, col) : 0,
-                         d,
-                         b->n,
-                         last ? i->n_next : GR_MIN(b->end - behind, CELLS)};
+    const int64_t behind = b->j + b->n;
+    struct part p = {cache, d, place_of(i, b->j, b->n, cache, d, i->h_kv), {0}};
+    if (i->h_kv + 1 < i->h_hi)
+        p.next = place_of(i, b->j, b->n, cache, d, i->h_kv + 1);
+    else if (behind < b->end)
+        p.next = place_of(i, behind, GR_MIN(CELLS, b->end - behind), cache, d, i->h_lo);
+    else
+        p.next = place_of(i, i->next, i->n_next, cache, d, i->h_lo);
+    return p;
 }
 
 /* Returns the mask of a block's items that token t sees; with `near`, only those with plain
@@ -492,28 +524,35 @@ static void join(const struct gr_args_attn *a, const struct shape *s, void *shar
     write_head(acc, sum, a->d_v, gr_cpu_f32(&a->y, row / a->n_head) + row % a->n_head * a->d_v);
 }
 
-/* Runs a work item: one chunk of the cells that the tokens of a tile see, for one KV head. */
-static void run_item(struct item *i, int64_t tile, int64_t chunk, void *shared)
+/* Runs a work item: one chunk of the cells that the tokens of a tile see, for some KV heads, which
+ * take turns block by block. */
+static void run_item(struct item item[HEADS], int64_t tile, int64_t chunk, int64_t h_lo,
+                     void *shared)
 {
-    const struct gr_args_attn *a = i->a;
-    int64_t end = tile_end(a, &i->s, tile * i->s.tile);
-    for (int64_t t = tile * i->s.tile; t < end; t += i->n_tok) {
-        struct run r = run_of(a, &i->s, t, end);
-        int64_t n = chunk_cells(&i->s, r.hi - r.lo), n_chunk = chunks_of(&i->s, r.hi - r.lo);
+    const struct gr_args_attn *a = item->a;
+    const struct shape *s = &item->s;
+    int64_t end = tile_end(a, s, tile * s->tile), h_hi = GR_MIN(h_lo + s->heads, a->n_head_kv);
+    for (int64_t t = tile * s->tile, n_tok; t < end; t += n_tok) {
+        struct run r = run_of(a, s, t, end), next = {0};
+        int64_t n = chunk_cells(s, r.hi - r.lo), n_chunk = chunks_of(s, r.hi - r.lo);
         int64_t lo = r.lo + chunk * n, hi = GR_MIN(lo + n, r.hi);
-        i->t0 = r.t0, i->n_tok = r.n_tok;
+        n_tok = r.n_tok;
         if (chunk >= n_chunk)
             continue;
-        if (n_chunk == 1 && t + r.n_tok < end) {
-            struct run next = run_of(a, &i->s, t + r.n_tok, end);
+        if (n_chunk == 1 && t + n_tok < end)
+            next = run_of(a, s, t + n_tok, end);
+        for (int64_t h = h_lo; h < h_hi; h++) {
+            struct item *i = &item[h - h_lo];
+            i->t0 = r.t0, i->n_tok = n_tok;
+            i->h_kv = h, i->h_lo = h_lo, i->h_hi = h_hi;
             i->next = next.lo, i->n_next = GR_MIN(CELLS, next.hi - next.lo);
-        } else {
-            i->next = i->n_next = 0;
+            run_start(i, gr_ten_is(&a->sinks) && chunk == 0);
         }
-        run_start(i, gr_ten_is(&a->sinks) && chunk == 0);
         for (int64_t j = lo; j < hi; j += CELLS)
-            attend(i, &(struct block){j, GR_MIN(CELLS, hi - j), hi});
-        run_finish(i, chunk, n_chunk == 1, shared);
+            for (int64_t h = h_lo; h < h_hi; h++)
+                attend(&item[h - h_lo], &(struct block){j, GR_MIN(CELLS, hi - j), hi});
+        for (int64_t h = h_lo; h < h_hi; h++)
+            run_finish(&item[h - h_lo], chunk, n_chunk == 1, shared);
     }
 }
 
@@ -521,18 +560,18 @@ static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     const struct gr_args_attn *a = &node->a.attn;
     struct shape s = shape_of(node);
-    count_items(a, &s);
-    struct item i = item_of(a, &s, w->local);
-    for (int64_t n; (n = gr_cpu_take(w, 1, s.n_item)) < s.n_item;) {
-        i.h_kv = n % a->n_head_kv;
-        run_item(&i, n / s.n_chunk / a->n_head_kv, n / a->n_head_kv % s.n_chunk, w->shared);
-    }
+    struct item item[HEADS];
+    count_items(a, &s, w->nth);
+    items_of(a, &s, w->local, item);
+    for (int64_t n; (n = gr_cpu_take(w, 1, s.n_item)) < s.n_item;)
+        run_item(item, n / s.n_chunk / s.n_group, n / s.n_group % s.n_chunk,
+                 n % s.n_group * s.heads, w->shared);
     if (s.n_chunk == 1)
         return;
     gr_cpu_barrier(w);
     struct gr_cpu_share rows = gr_cpu_share(a->q.rows * a->n_head, 1, w);
     for (int64_t r = rows.lo; r < rows.hi; r++)
-        join(a, &s, w->shared, r, i.acc);
+        join(a, &s, w->shared, r, item->acc);
 }
 
 static struct gr_cpu_need attn_need(const struct gr_node *node)
