@@ -3,8 +3,11 @@
  * attn_decode takes head sizes that are multiples of 16, up to 512 columns of V, of caches of f16,
  * bf16 and quants. Of those, runs of more than GR_ATTN_FEW tokens go to attn_prefill_sm90 (64,
  * 128, 256 columns; compute capability 9.0) or to attn_prefill (these and a few more), where there
- * are so many tokens. Everything else goes to attn_any: f32 rows, other head sizes, rows that do
- * not stand on 16 bytes, tiles that shared memory does not hold, biases by distance. */
+ * are so many tokens; attn_decode has no launch where the step is one such run, and
+ * attn_prefill_sm90 then turns its queries. Everything else goes to attn_any: f32 rows, other head
+ * sizes, rows that do not stand on 16 bytes, tiles that shared memory does not hold, biases by
+ * distance. */
+#include "cuda/launch_attn.h"
 #include "base/checked.h"
 #include "cuda/grid.h"
 #include "cuda/packed_x.h"
@@ -79,6 +82,7 @@ static struct gr_kernel_attn args_of(const struct gr_args_attn *a)
         .rel = gr_ten_is(&a->rel) ? a->rel.data : NULL,
         .rel_row = a->rel.row_bytes,
         .n_rel = (int32_t)(a->rel.rows / 2),
+        .one_run = a->one_run,
     };
 }
 
@@ -230,7 +234,7 @@ static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct 
     int err = gr_launch(l, kernel, grid, DECODE_THREADS, (uint32_t)smem, k, sizeof *k);
     if (err || k->count)
         return err;
-    if (k->up)
+    if (k->packed_x.to.n)
         return gr_launch(l, "gr_attn_decode_level", (struct gr_grid){(uint32_t)k->n_tok, 1, 1},
                          DECODE_THREADS, (uint32_t)exact, k, sizeof *k);
     grid = (struct gr_grid){(uint32_t)(k->n_head + DECODE_HEADS - 1) / DECODE_HEADS,
@@ -320,14 +324,19 @@ static struct many set_prefill(const struct gr_launcher *l, struct gr_kernel_att
 }
 
 /* Lets the tokens that this kernel takes be written as packed x of y where a product on wgmma is
- * next, and the only one to read it. */
-static void set_groups(struct gr_launcher *l, struct gr_kernel_attn *k, const struct gr_ten *y)
+ * next, behind node i, and the only one to read it. Outputs are sums of values with weights of at
+ * most 1 in all, so f16 holds those of values of f16. */
+static void set_groups(struct gr_launcher *l, struct gr_kernel_attn *k, int i,
+                       const struct gr_ten *y)
 {
     if (k->d_v % GR_PACKED_X_GROUP)
         return;
     int8_t *up = gr_launch_scratch(l, (size_t)(y->rows * y->cols / GR_PACKED_X_GROUP));
-    if (gr_packed_x_groups_ahead(l, 0, y, &k->packed_x))
-        k->up = up;
+    const bool f16 = (k->v_in_k < 0 ? k->v.type : k->k[1].type) == GR_F16;
+    if (gr_packed_x_groups_ahead(l, i, y, &k->packed_x))
+        k->up = f16 ? NULL : up;
+    else
+        k->packed_x.to.n = 0;
 }
 
 static int prefill(struct gr_launcher *l, const struct gr_kernel_attn *k, const struct many *m)
@@ -338,6 +347,13 @@ static int prefill(struct gr_launcher *l, const struct gr_kernel_attn *k, const 
     return gr_launch(l, m->kernel, grid, m->threads, (uint32_t)k->smem.bytes, k, sizeof *k);
 }
 
+/* One factor a row for what a step that is one run has written as packed x. */
+static int level(struct gr_launcher *l, const struct gr_kernel_attn *k)
+{
+    const struct gr_packed_x_groups x = gr_attn_groups(k);
+    return x.up ? gr_packed_x_level(l, &x) : 0;
+}
+
 static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
 {
     struct gr_grid grid = {(uint32_t)k->n_head, (uint32_t)k->n_tok, 1};
@@ -345,30 +361,89 @@ static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
     return gr_launch(l, "gr_attn_any", grid, ANY_THREADS, (uint32_t)bytes, k, sizeof *k);
 }
 
+/* ---- the choice ---- */
+
+struct choice {
+    struct gr_kernel_attn few, many; /* arguments of attn_decode, and of `kernel` */
+    struct many kernel;
+};
+
+/* Chooses kernels and their tiles; false: attn_any has to take all. */
+static bool choose(const struct gr_launcher *l, const struct gr_args_attn *a, struct choice *c)
+{
+    struct gr_kernel_attn k = args_of(a);
+    k.k_stage = stage_of(&k.k[1], a->d_k);
+    k.v_stage = stage_of(&k.v, a->d_v);
+    k.v_in_k = column_in_k(a);
+    c->few = c->many = k;
+    if (!tiled(a) || !set_decode(l, &c->few))
+        return false;
+    c->kernel = set_prefill(l, &c->many);
+    return true;
+}
+
+/* A step that is one run, by a kernel for many tokens; node i behind this one. */
+static int one_run(struct gr_launcher *l, struct choice *c, int i, const struct gr_ten *y)
+{
+    set_groups(l, &c->many, i, y);
+    int err = prefill(l, &c->many, &c->kernel);
+    return err ? err : level(l, &c->many);
+}
+
+static bool can_attend(const struct gr_args_attn *a)
+{
+    return gr_cache_type(a->k.dtype) && gr_cache_type(values(a)->dtype);
+}
+
 int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
 {
-    if (!gr_cache_type(a->k.dtype) || !gr_cache_type(values(a)->dtype))
+    if (!can_attend(a))
         return gr_fail(GR_E_UNSUPPORTED,
                        "attention: expected keys and values of types that a cache has, found %s "
                        "and %s",
                        gr_dtype_name(a->k.dtype), gr_dtype_name(values(a)->dtype));
     struct gr_kernel_attn k = args_of(a);
+    struct choice c;
     if (!tiled_shape(a))
         return any(l, &k);
-    set_chunks(l, a, &k);
-    k.k_stage = stage_of(&k.k[1], a->d_k);
-    k.v_stage = stage_of(&k.v, a->d_v);
-    k.v_in_k = column_in_k(a);
-    struct gr_kernel_attn long_runs = k;
-    if (!tiled(a) || !set_decode(l, &k))
+    set_chunks(l, a, &k); /* with one run as well, so that plans with several find it */
+    if (!choose(l, a, &c))
         return any(l, &k);
-    struct many many = set_prefill(l, &long_runs);
-    if (many.kernel) {
-        set_groups(l, &long_runs, &a->y);
-        k.packed_x = long_runs.packed_x, k.up = long_runs.up;
+    const bool many = c.kernel.kernel != NULL;
+    if (many && a->one_run)
+        return one_run(l, &c, 0, &a->y);
+    c.few.n_chunk = k.n_chunk, c.few.part = k.part;
+    if (many) {
+        set_groups(l, &c.many, 0, &a->y);
+        c.few.packed_x = c.many.packed_x, c.few.up = c.many.up;
     }
-    k.all = !many.kernel;
-    k.n_each = many.kernel ? 8 : 1;
-    int err = many.kernel ? prefill(l, &long_runs, &many) : 0;
-    return err ? err : decode(l, &k, &a->y);
+    c.few.all = !many;
+    c.few.n_each = many ? 8 : 1;
+    int err = many ? prefill(l, &c.many, &c.kernel) : 0;
+    return err ? err : decode(l, &c.few, &a->y);
+}
+
+bool gr_attn_turns(const struct gr_launcher *l, int k)
+{
+    enum { Q = 1 }; /* of gr_node.ends */
+    const struct gr_node *n = gr_launch_behind(l, k), *next = n ? gr_launch_behind(l, k + 1) : NULL;
+    struct choice c;
+    if (!next || n->op != GR_OP_ROPE || next->op != GR_OP_ATTN || !(next->ends & Q))
+        return false;
+    const struct gr_args_rope *r = &n->a.rope;
+    const struct gr_args_attn *a = &next->a.attn;
+    return a->one_run && gr_ten_same(&r->y, &a->q) && !gr_ten_is(&a->q_far) &&
+           r->d_head == a->d_k && a->d_k <= GR_ATTN_TURNED && gr_rope_vec4(r) &&
+           !gr_ten_overlap(&a->y, &r->x) && !gr_ten_overlap(&a->y, &r->cs) && can_attend(a) &&
+           tiled_shape(a) && choose(l, a, &c) && c.kernel.threads == PREFILL_SM90_THREADS;
+}
+
+int gr_attn_turned(struct gr_launcher *l)
+{
+    const struct gr_args_attn *a = &gr_launch_behind(l, 1)->a.attn;
+    struct choice c;
+    (void)choose(l, a, &c);
+    c.many.turn = gr_launch_behind(l, 0)->a.rope;
+    gr_launch_skip(l, 1);
+    return one_run(l, &c, 1, &a->y);
 }

@@ -1,5 +1,6 @@
 /* KV_STORE, KV_SHIFT, KV_COPY. */
 #include "cuda/grid.h"
+#include "cuda/launch_attn.h"
 #include "gr/kernel/kv.h"
 #include "gr/planes.h"
 
@@ -13,7 +14,7 @@ static int check_type(uint32_t type)
                    gr_dtype_name(type));
 }
 
-/* Turns Q of the same tokens in the same launch. */
+/* Turns Q of the same tokens in the same launch, unless attention does. */
 static const struct gr_args_rope *rope_behind(const struct gr_launcher *l,
                                               const struct gr_args_kv_store *a)
 {
@@ -21,7 +22,7 @@ static const struct gr_args_rope *rope_behind(const struct gr_launcher *l,
     const struct gr_args_rope *r = n ? &n->a.rope : NULL;
     bool goes = n && n->op == GR_OP_ROPE && gr_rope_vec4(r) && !gr_ten_overlap(&r->y, &a->k) &&
                 !gr_ten_overlap(&r->y, &a->v) && !gr_ten_overlap(&r->y, &a->cs) &&
-                !gr_ten_overlap(&r->y, &a->cells);
+                !gr_ten_overlap(&r->y, &a->cells) && !gr_attn_turns(l, 1);
     return goes ? r : NULL;
 }
 

@@ -505,7 +505,8 @@ GR_KERNEL(gr_attn_decode_level, gr_kernel_attn, THREADS, 3)
     GR_SMEM;
     const int t = blockIdx.x;
     if (!attn_bit(attn_runs_of(a, t, 1).few, 0)) {
-        packed_x_level(gr_attn_groups(&a), t);
+        if (a.up)
+            packed_x_level(gr_attn_groups(&a), t);
         return;
     }
     for (int h = 0; h < a.n_head; h += WARPS)

@@ -67,7 +67,7 @@ struct attn_work {
 // n tokens from t0 on; by one warp.
 GR_DEV void attn_plan(const gr_kernel_attn &a, int t0, int n, attn_work *w)
 {
-    const attn_runs runs = attn_runs_of(a, t0, n);
+    const attn_runs runs = a.one_run ? attn_runs{0, 0} : attn_runs_of(a, t0, n);
     int parts = 0;
     n = min(n, a.n_tok - t0);
     for (int i = 0, end; i < n; i = end) {
@@ -180,7 +180,7 @@ GR_DEV void attn_frag_p(uint32_t p[4], const float *x)
 }
 
 // Row i of o times f as packed x of token t and head h. The four lanes of a row have two columns of
-// each eight, and write a word of each eight.
+// each eight, and write a word of each eight. Where f16 holds all the row's factor is known.
 template <int N>
 GR_DEV void attn_put_groups(const gr_kernel_attn &a, const float (&o)[N], int i, float f, int t,
                             int h, bool there)
@@ -189,11 +189,16 @@ GR_DEV void attn_put_groups(const gr_kernel_attn &a, const float (&o)[N], int i,
     const int lane = threadIdx.x % 32, r = lane % 4, from = (lane & ~3) + r / 2;
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-        float top = 0;
+        const int group = h * GROUPS + g;
+        int up = GR_PACKED_X_F16;
+        if (a.up) {
+            float top = 0;
 #pragma unroll
-        for (int n = 8 * g; n < 8 * g + 8; n++)
-            top = fmaxf(top, fmaxf(fabsf(o[4 * n + 2 * i] * f), fabsf(o[4 * n + 2 * i + 1] * f)));
-        const int group = h * GROUPS + g, up = packed_x_group_up(attn_quad_max(top));
+            for (int n = 8 * g; n < 8 * g + 8; n++)
+                top =
+                    fmaxf(top, fmaxf(fabsf(o[4 * n + 2 * i] * f), fabsf(o[4 * n + 2 * i + 1] * f)));
+            up = packed_x_group_up(attn_quad_max(top));
+        }
         const float by = packed_x_group_factor(up);
         uint4 *to =
             (uint4 *)(a.packed_x.to.x + ((int64_t)t * a.packed_x.to.units + 2 * group) * 64);
@@ -212,9 +217,11 @@ GR_DEV void attn_put_groups(const gr_kernel_attn &a, const float (&o)[N], int i,
             if (there)
                 to[4 * u + r] = {word[0], word[1], word[2], word[3]};
         }
-        if (there && r == 0)
-            a.up[(int64_t)group * a.packed_x.to.n + t] = (int8_t)up;
+        if (a.up && there && r == 0)
+            packed_x_exponents(gr_attn_groups(&a), t)[group] = (int8_t)up;
     }
+    if (!a.up && there && h == 0 && r == 0)
+        a.packed_x.to.factor[t] = pow2(-GR_PACKED_X_F16);
 }
 
 // y of a head of a token, which attn_exact has written, as packed x, by n_warp warps.
@@ -253,11 +260,11 @@ GR_DEV void attn_write(const gr_kernel_attn &a, const attn_rows &r, const float 
         for (int n = 0; n < N / 4; n++) {
             float2 two = {o[4 * n + 2 * i] * f, o[4 * n + 2 * i + 1] * f};
             wrong = wrong || !(fabsf(two.x) <= 3e38f) || !(fabsf(two.y) <= 3e38f);
-            if (there && !a.up)
+            if (there && !a.packed_x.to.n)
                 *(float2 *)(y + n * 8) = two;
         }
         if constexpr (2 * N % GR_PACKED_X_GROUP == 0)
-            if (a.up)
+            if (a.packed_x.to.n)
                 attn_put_groups(a, o, i, f, t, h, there);
         bad[i] = __ballot_sync(0xffffffffu, there && wrong) >> (lane & ~3) & 15;
     }

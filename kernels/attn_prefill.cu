@@ -111,7 +111,7 @@ template <int DK, int DV, int KT> GR_DEV void prefill(const gr_kernel_attn &a, u
         if (bad[r]) {
             const int t = t0 + r / a.n_pack, h = h0 + r % a.n_pack;
             attn_exact<THREADS>(a, t, h, (float *)smem);
-            if (a.up)
+            if (a.packed_x.to.n)
                 attn_pack_head(a, t, h, THREADS / 32);
         }
 }

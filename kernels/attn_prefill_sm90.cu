@@ -10,9 +10,11 @@
 // 128-byte swizzle that wgmma reads; f16 rows go there straight, others to a buffer from which the
 // same warp brings them there as f16. mbarriers tell full stages from empty ones. A multiplier
 // has the logits of the next tile under way while it multiplies weights, which stay in registers,
-// with values, and while the other one exponentiates. Runs, masks, rounding and outputs that are
-// computed again: as attn_prefill.
+// with values, and while the other one exponentiates. Queries of a step that is one run are turned
+// (ROPE) as they are read, so that no launch writes them turned. Runs, masks, rounding and outputs
+// that are computed again: as attn_prefill.
 #include "kernels/attn_many.cuh"
+#include "kernels/rope.cuh"
 #include "kernels/wgmma.cuh"
 
 enum {
@@ -28,16 +30,17 @@ enum {
 };
 
 // Place of a block: D columns a head, tiles of KT keys.
-template <int D, int KT> struct place {
+template <int D, int KT> struct block_place {
     static constexpr uint32_t tile_bytes = KT * D * 2;
     int h_kv, h0, t0, n;                       // heads and tokens of the tile of queries
     uint32_t q, k, v;                          // shared memory
     uint32_t full_k, full_v, empty_k, empty_v; // barriers, 8 bytes a stage
 };
 
-template <int D, int KT> GR_DEV place<D, KT> place_of(const gr_kernel_attn &a, unsigned char *smem)
+template <int D, int KT>
+GR_DEV block_place<D, KT> block_place_of(const gr_kernel_attn &a, unsigned char *smem)
 {
-    place<D, KT> b;
+    block_place<D, KT> b;
     int group = a.n_head / a.n_head_kv;
     b.h_kv = blockIdx.x / a.n_tile;
     b.h0 = b.h_kv * group + blockIdx.x % a.n_tile * a.n_pack;
@@ -105,7 +108,7 @@ GR_DEV void convert_as(int type, const unsigned char *from, int pitch, int step,
 
 // The parcel is complete: f16 in its stage, for the multipliers to see.
 template <int D, int KT>
-GR_DEV void settle(const gr_kernel_attn &a, const place<D, KT> &b, const parcel &p,
+GR_DEV void settle(const gr_kernel_attn &a, const block_place<D, KT> &b, const parcel &p,
                    unsigned char *smem)
 {
     if (p.raw >= 0) {
@@ -132,7 +135,7 @@ GR_DEV void settle(const gr_kernel_attn &a, const place<D, KT> &b, const parcel 
 
 // Begins tile number i of the block, rows `row` of it a lane; raw: the buffer that is next.
 template <int D, int KT>
-GR_DEV parcel fetch(const gr_kernel_attn &a, const place<D, KT> &b, int plane, bool of_v,
+GR_DEV parcel fetch(const gr_kernel_attn &a, const block_place<D, KT> &b, int plane, bool of_v,
                     uint32_t i, int row, int raw)
 {
     const gr_kernel_rows &r = of_v ? a.v : a.k[plane];
@@ -156,7 +159,7 @@ GR_DEV parcel fetch(const gr_kernel_attn &a, const place<D, KT> &b, int plane, b
 // Tiles in the order K0, K1, V0, K2, V1 .. of each part, one more under way than is waited for;
 // with one buffer for rows to be converted, each is waited for.
 template <int D, int KT>
-GR_DEV void fetch_all(const gr_kernel_attn &a, const place<D, KT> &b, const attn_work &work,
+GR_DEV void fetch_all(const gr_kernel_attn &a, const block_place<D, KT> &b, const attn_work &work,
                       unsigned char *smem)
 {
     constexpr int KEYS = KT / 4;
@@ -205,27 +208,68 @@ GR_DEV void fetch_all(const gr_kernel_attn &a, const place<D, KT> &b, const attn
 
 // --- a multiplier ---
 
-// q of the warpgroup's 64 rows as f16, swizzled.
+// q of the warpgroup's 64 rows as f16, swizzled, turned on the way where that is left to this
+// kernel. A warp asks for HELD rows at once, a lane for pairs of columns that turn together.
 template <int D, int KT>
-GR_DEV void load_q(const gr_kernel_attn &a, const place<D, KT> &b, int plane, unsigned char *tile)
+GR_DEV void load_q(const gr_kernel_attn &a, const block_place<D, KT> &b, int plane,
+                   unsigned char *tile)
 {
+    constexpr bool CAN_TURN = D <= GR_ATTN_TURNED;
+    constexpr int HELD = CAN_TURN ? 512 / D : 1, PAIRS = D / 64;
+    const bool turns = CAN_TURN && gr_ten_is(&a.turn.x),
+               apart = turns && a.turn.kind == GR_ROPE_NEOX;
+    const char *from = turns ? (const char *)a.turn.x.data : a.q[plane];
+    const int64_t row_bytes = turns ? a.turn.x.row_bytes : a.q_row[plane];
+    const uint32_t n_rot = turns ? (uint32_t)a.turn.cs.cols : 0;
     const float f = attn_q_factor(a);
     const int group = threadIdx.x / GROUP, lane = threadIdx.x % 32;
-    for (int r = threadIdx.x % GROUP / 32; r < 64; r += 4) {
-        int row = group * 64 + r, t = b.t0 + row / a.n_pack, h = b.h0 + row % a.n_pack;
-        const float2 *q =
-            (const float2 *)((const float *)(a.q[plane] + t * a.q_row[plane]) + h * D);
+    auto half_at = [&](int r, int col) { return piece_at(64, r, col / 8) + col % 8 * 2; };
+    for (int first = threadIdx.x % GROUP / 32; first < 64; first += 4 * HELD) {
+        float2 x[HELD][PAIRS], cs[HELD][PAIRS];
 #pragma unroll
-        for (int i = 0; i < D / 64; i++) {
-            float2 x = t < a.n_tok ? q[32 * i + lane] : make_float2(0, 0);
-            *(uint32_t *)(tile + piece_at(64, r, 8 * i + lane / 4) + lane % 4 * 4) =
-                f16x2(attn_f16_or_nan(x.x * f), attn_f16_or_nan(x.y * f));
+        for (int k = 0; k < HELD; k++) {
+            const int row = group * 64 + first + 4 * k, t = b.t0 + row / a.n_pack;
+            const float *q = (const float *)(from + t * row_bytes) + (b.h0 + row % a.n_pack) * D;
+#pragma unroll
+            for (int i = 0; i < PAIRS; i++) {
+                const struct run u = run_of<1>(32 * i + lane, n_rot, a.turn.kind);
+                x[k][i] = cs[k][i] = make_float2(0, 0);
+                if (t < a.n_tok)
+                    x[k][i] = apart ? make_float2(q[u.a], q[u.b]) : *(const float2 *)(q + u.a);
+                if (t < a.n_tok && turns && u.turns)
+                    cs[k][i] = row_of<const float2>(a.turn.cs, t)[32 * i + lane];
+            }
         }
+#pragma unroll
+        for (int k = 0; k < HELD; k++)
+#pragma unroll
+            for (int i = 0; i < PAIRS; i++) {
+                const struct run u = run_of<1>(32 * i + lane, n_rot, a.turn.kind);
+                const int r = first + 4 * k;
+                if (turns && u.turns)
+                    turn(x[k][i].x, x[k][i].y, cs[k][i].x, cs[k][i].y);
+                const uint32_t two =
+                    f16x2(attn_f16_or_nan(x[k][i].x * f), attn_f16_or_nan(x[k][i].y * f));
+                if (apart) {
+                    *(uint16_t *)(tile + half_at(r, u.a)) = (uint16_t)two;
+                    *(uint16_t *)(tile + half_at(r, u.b)) = (uint16_t)(two >> 16);
+                } else {
+                    *(uint32_t *)(tile + half_at(r, u.a)) = two;
+                }
+            }
     }
 }
 
+// Turns q of a head as load_q does, for outputs that are computed again.
+template <int D> GR_DEV void turn_again(const gr_kernel_attn &a, int t, int h)
+{
+    if (threadIdx.x < D / 8)
+        heads<4>(a.turn, (t * a.n_head + h) * (D / 8) + threadIdx.x);
+    bar_sync(BAR_BOTH, MULTIPLIERS);
+}
+
 template <int D, int KT> struct multiplier {
-    const place<D, KT> &b;
+    const block_place<D, KT> &b;
     attn_rows rows;
     uint32_t q; // the warpgroup's
     uint32_t p[KT / 16][4];
@@ -339,8 +383,8 @@ GR_DEV void multiply(const gr_kernel_attn &a, multiplier<D, KT> &m, float (&o)[D
 }
 
 template <int D, int KT>
-GR_DEV void multiply_all(const gr_kernel_attn &a, const place<D, KT> &b, const attn_work &work,
-                         unsigned char *smem)
+GR_DEV void multiply_all(const gr_kernel_attn &a, const block_place<D, KT> &b,
+                         const attn_work &work, unsigned char *smem)
 {
     __shared__ bool bad[QUERIES];
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / GROUP, 0), // not divergent
@@ -367,8 +411,10 @@ GR_DEV void multiply_all(const gr_kernel_attn &a, const place<D, KT> &b, const a
     for (int r = 0; r < QUERIES; r++)
         if (bad[r]) {
             const int t = b.t0 + r / a.n_pack, h = b.h0 + r % a.n_pack;
+            if (D <= GR_ATTN_TURNED && gr_ten_is(&a.turn.x))
+                turn_again<D>(a, t, h);
             attn_exact<MULTIPLIERS, BAR_BOTH>(a, t, h, (float *)smem);
-            if (a.up)
+            if (a.packed_x.to.n)
                 attn_pack_head(a, t, h, MULTIPLIERS / 32);
         }
 }
@@ -376,7 +422,7 @@ GR_DEV void multiply_all(const gr_kernel_attn &a, const place<D, KT> &b, const a
 template <int D, int KT> GR_DEV void prefill(const gr_kernel_attn &a, unsigned char *smem)
 {
     __shared__ attn_work work;
-    const place<D, KT> b = place_of<D, KT>(a, smem);
+    const block_place<D, KT> b = block_place_of<D, KT>(a, smem);
     if (threadIdx.x < 32)
         attn_plan(a, b.t0, b.n, &work);
     if (threadIdx.x == MULTIPLIERS) {

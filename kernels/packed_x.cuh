@@ -114,29 +114,39 @@ GR_DEV int packed_x_group_col()
     return lane / 16 * 32 + lane % 4 * 8 + lane % 16 / 4;
 }
 
+// The exponents of row i's groups.
+GR_DEV int8_t *packed_x_exponents(const struct gr_packed_x_groups &x, int64_t i)
+{
+    return x.up + i * (x.to.units / 2);
+}
+
 // Writes a group of row i by a warp, each lane its word's two numbers.
 GR_DEV void packed_x_put_group(const struct gr_packed_x_groups &x, int64_t i, int group,
                                float lower, float upper)
 {
-    const int up = packed_x_group_up(packed_x_largest(fmaxf(fabsf(lower), fabsf(upper))));
+    const int up = x.up ? packed_x_group_up(packed_x_largest(fmaxf(fabsf(lower), fabsf(upper))))
+                        : (int)GR_PACKED_X_F16;
     const float f = packed_x_group_factor(up);
     ((uint32_t *)(x.to.x + (i * x.to.units + 2 * group) * 64))[threadIdx.x % 32] =
         f16x2(lower * f, upper * f);
-    if (threadIdx.x % 32 == 0)
-        x.up[(int64_t)group * x.to.n + i] = (int8_t)up;
+    if (x.up && threadIdx.x % 32 == 0)
+        packed_x_exponents(x, i)[group] = (int8_t)up;
 }
 
 // Brings the groups of row i, which other launches have written, to one factor, by a block of up to
-// GR_PACKED_X_THREADS.
+// GR_PACKED_X_THREADS. A thread keeps the first HELD of its groups' exponents.
 GR_DEV void packed_x_level(const struct gr_packed_x_groups &x, int64_t i)
 {
+    enum { HELD = 4 };
     __shared__ int of_warp[PACKED_X_WARPS];
     const int lane = threadIdx.x % 32, n = x.to.units / 2;
-    auto up_of = [&](int group) {
-        return group < n ? x.up[(int64_t)group * x.to.n + i] : (int)GR_PACKED_X_ZEROS;
-    };
-    int up = GR_PACKED_X_ZEROS;
-    for (int group = threadIdx.x; group < n; group += blockDim.x)
+    const int8_t *ups = packed_x_exponents(x, i);
+    auto up_of = [&](int group) { return group < n ? ups[group] : (int)GR_PACKED_X_ZEROS; };
+    int held[HELD], up = GR_PACKED_X_ZEROS;
+#pragma unroll
+    for (int k = 0; k < HELD; k++)
+        held[k] = up_of(threadIdx.x + k * blockDim.x), up = min(up, held[k]);
+    for (int group = threadIdx.x + HELD * blockDim.x; group < n; group += blockDim.x)
         up = min(up, up_of(group));
     for (int o = 16; o; o /= 2)
         up = min(up, __shfl_xor_sync(0xffffffff, up, o));
@@ -147,8 +157,7 @@ GR_DEV void packed_x_level(const struct gr_packed_x_groups &x, int64_t i)
         up = min(up, of_warp[w]);
     if (threadIdx.x == 0)
         x.to.factor[i] = up == GR_PACKED_X_ZEROS ? 1 : pow2(-up);
-    for (int first = threadIdx.x - lane; first < n; first += blockDim.x) {
-        const int mine = up_of(first + lane);
+    auto bring = [&](int first, int mine) { // a warp's 32 groups
         uint32_t differ = __ballot_sync(0xffffffff, mine != up && mine != GR_PACKED_X_ZEROS);
         for (; differ; differ &= differ - 1) {
             const int k = __ffs(differ) - 1, down = up - __shfl_sync(0xffffffff, mine, k);
@@ -156,7 +165,12 @@ GR_DEV void packed_x_level(const struct gr_packed_x_groups &x, int64_t i)
             const float f = pow2(max(down, -126));
             *at = f16x2(f16_to_f32((uint16_t)*at) * f, f16_to_f32((uint16_t)(*at >> 16)) * f);
         }
-    }
+    };
+#pragma unroll
+    for (int k = 0; k < HELD; k++)
+        bring(threadIdx.x - lane + k * blockDim.x, held[k]);
+    for (int first = threadIdx.x - lane + HELD * blockDim.x; first < n; first += blockDim.x)
+        bring(first, up_of(first + lane));
 }
 
 // x of row i of packed x, from row `row` of the activations.

@@ -210,7 +210,8 @@ static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok
                                   .n_pos = hp->rope.section[0] > 0 ? 3 : 1,
                                   .n_full = n_tok,
                                   .n_far = s->params.self_extend_n > 1 ? n_tok : 0,
-                                  .n_seq = s->cache.rs ? 1 : 0};
+                                  .n_seq = s->cache.rs ? 1 : 0,
+                                  .one_run = n_tok > GR_ATTN_FEW};
     if (s->pool == GR_POOL_MEAN)
         shape.n_pool = shape.n_out, shape.n_out = shape.n_pool_item = n_tok;
     if (s->cache.kv[GR_CACHE_SWA] || (hp->no_cache && gr_any_window(hp)))
@@ -222,7 +223,11 @@ static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok
 /* Shape of a step of the encoder. */
 static struct gr_step_shape encode_shape(const struct gr_session *s, int32_t n_tok)
 {
-    struct gr_step_shape shape = {.n_tok = n_tok, .n_pos = 1, .n_full = n_tok, .n_swa = n_tok};
+    struct gr_step_shape shape = {.n_tok = n_tok,
+                                  .n_pos = 1,
+                                  .n_full = n_tok,
+                                  .n_swa = n_tok,
+                                  .one_run = n_tok > GR_ATTN_FEW};
     gr_lists_shape(s, &shape);
     return shape;
 }

@@ -196,6 +196,16 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
     memcpy(gr_staged(s, c, GR_STEP_STATE_DST), s->placed.dst, n_seq);
 }
 
+/* True when all tokens, more than GR_ATTN_FEW, are of one sequence. */
+static bool one_run(const struct gr_ubatch *ub)
+{
+    const struct gr_full_batch *b = ub->batch;
+    int32_t same = 0;
+    while (same < ub->n_tok && b->seq[b->seq_at[ub->tok[same]]] == b->seq[b->seq_at[ub->tok[0]]])
+        same++;
+    return same == ub->n_tok && same > GR_ATTN_FEW;
+}
+
 static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool sampled,
                     struct gr_step_shape *shape)
 {
@@ -208,7 +218,8 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool sampl
                                     .n_far = s->params.self_extend_n > 1 ? ub->n_tok : 0,
                                     .n_seq = cache->rs ? ub->n_seq : 0,
                                     .n_sample = sampled ? ub->n_out : 0,
-                                    .n_embd = ub->batch->embd ? hp->n_embd : 0};
+                                    .n_embd = ub->batch->embd ? hp->n_embd : 0,
+                                    .one_run = one_run(ub)};
     if (sampled)
         gr_device_sampling_shape(s, shape);
     if (cache->kv[GR_CACHE_SWA] || (hp->no_cache && gr_any_window(hp)))

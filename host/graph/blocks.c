@@ -218,7 +218,8 @@ static gr_t attend_to(struct gr_build *b, int il, gr_t q, gr_t q_far, struct kep
                                                    : hp->attn.n_head[il],
                        .scale = attn_scale(b, il),
                        .softcap = hp->attn.softcap,
-                       .max_alibi = hp->attn.max_alibi}});
+                       .max_alibi = hp->attn.max_alibi,
+                       .one_run = s->one_run}});
     gr_name(b, "attn", il, y);
     return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
 }

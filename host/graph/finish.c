@@ -188,6 +188,20 @@ static void find_ends(struct gr_plan *p)
     }
 }
 
+/* Attention of a step that is one run may turn its queries itself: what ROPE in front of it reads
+ * stays until then. */
+static void keep_queries(struct gr_plan *p)
+{
+    struct gr_node *node = p->node.data;
+    for (int32_t i = 0; p->shape.one_run && i + 1 < (int32_t)p->node.n; i++) {
+        struct gr_value *q = node[i].op == GR_OP_ROPE && node[i + 1].op == GR_OP_ATTN
+                                 ? gr_plan_find(p, &node[i].a.rope.x)
+                                 : NULL;
+        if (q)
+            live_at(q, i + 1);
+    }
+}
+
 static void find_lives(struct gr_plan *p)
 {
     struct gr_node *node = p->node.data;
@@ -218,6 +232,7 @@ static void find_lives(struct gr_plan *p)
         if (all[i].keep)
             all[i].last = INT32_MAX;
     find_ends(p);
+    keep_queries(p);
     for (size_t i = 1; i < p->value.n; i++)
         if (!all[i].keep && p->shape.n_tok <= GR_PLAN_FEW)
             all[i].last += LATER;

@@ -169,6 +169,8 @@ struct gr_args_kv_store {
  * micro-batch, the cells of that sequence in the order of their positions (equal ones: older first)
  * into `list`; a token's span is the range that it sees. So cells of other sequences cost
  * nothing, and sums run in an order that does not depend on where the cells lie. */
+enum { GR_ATTN_FEW = 64 }; /* tokens of the longest run that kernels for single tokens take */
+
 struct gr_args_attn {
     struct gr_ten q;     /* [1, n_tok, n_head * d_k], roped */
     struct gr_ten q_far; /* as q, roped for the far items; optional, with k_far */
@@ -193,6 +195,7 @@ struct gr_args_attn {
     float scale;
     float softcap;   /* 0 = none: logits become cap * tanh(logit / cap) before the slope */
     float max_alibi; /* 0 = none; otherwise the bias exponent, slopes as in gr_alibi_slope */
+    int32_t one_run; /* 1: more than GR_ATTN_FEW tokens, all of one sequence; spans say the rest */
 };
 
 struct gr_args_route {

@@ -26,7 +26,8 @@ struct gr_step_shape {
         n_mask_word;             /* room for edits of their logits, and masks; words of one */
     int32_t n_pool, n_pool_item; /* sequences whose wanted rows are pooled into one, and the rows
                                     of all of them; 0: no pooling */
-    int32_t n_embd; /* length of the vectors given in place of tokens; 0: tokens are given */
+    int32_t n_embd;  /* length of the vectors given in place of tokens; 0: tokens are given */
+    int32_t one_run; /* 1: more than GR_ATTN_FEW tokens, all of one sequence */
 };
 
 /* STEP(NAME, length in 32-bit items, meaning) */

@@ -249,7 +249,8 @@ static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v
         .n_head_all = s.n_head + v,
         .scale = 1 / sqrtf((float)s.d_k),
         .softcap = s.softcap,
-        .max_alibi = s.max_alibi};
+        .max_alibi = s.max_alibi,
+        .one_run = s.n_tok > GR_ATTN_FEW && (v == VIEW_ALL || v == VIEW_WINDOW)};
     a->y.data = (char *)a->y.data + y_at;
     if (s.sinks)
         a->sinks = ops_random(&c, GR_F32, 1, 1, s.n_head, OPS_NORMAL);

@@ -5,9 +5,11 @@
 #include <stdint.h>
 
 #include "gr/kernel/matmul.h"
+#include "gr/op.h"
 
-/* Longest run of tokens for attn_decode where attn_prefill takes longer ones. */
-enum { GR_ATTN_FEW = 64 };
+/* Columns of the longest heads of queries that attn_prefill_sm90 turns: longer ones leave no
+ * registers for that. */
+enum { GR_ATTN_TURNED = 128 };
 
 /* True of types whose planes attn_decode multiplies as they are; others become f16 first. */
 GR_FN bool gr_attn_by_planes(int32_t type)
@@ -76,9 +78,13 @@ struct gr_kernel_attn {
     uint32_t *count;
     struct gr_matmul_x_args packed_x;
     int32_t packed_alone;
-    /* attn_prefill: y goes to the packed x of `packed_x`, whose groups have these exponents, in
-     * place of y; attn_decode_level adds the tokens that attn_decode took. NULL: y alone. */
+    /* attn_prefill: with packed_x y goes there in place of y; attn_decode_level adds the tokens
+     * that attn_decode took. up: exponents of its groups; NULL: V is f16, and so f16 holds y. */
     int8_t *up;
+    int32_t one_run; /* attn_prefill: 1: all tokens are its, as one run */
+    /* attn_prefill_sm90: queries are turned as they are read; those of outputs that are computed
+     * again go to q[1]. turn.x absent: q is turned. */
+    struct gr_args_rope turn;
     int32_t v_in_k; /* V's columns begin at this one of K's, -1: V is rows of its own */
 
     /* attn_any */

@@ -41,12 +41,19 @@ GR_PACK_FN int32_t gr_packed_x_pitch(int32_t n)
 /* Packed x by_step whose rows are written before their largest number is known: each group of 64
  * columns times a power of two of its own, 2^GR_PACKED_X_UP where that brings its largest number to
  * 1 or more and below 2^15. gr_matmul_x_level then brings those that differ to the row's one, the
- * least of its groups, and writes the factor. No sums are written: products on wgmma read none. */
+ * least of its groups, and writes the factor. Numbers that f16 is known to hold are all multiplied
+ * with 2^GR_PACKED_X_F16. No sums are written: products on wgmma read none. */
 struct gr_packed_x_groups {
     struct gr_packed_x to;
-    int8_t *up; /* [group][to.n]: the exponent; GR_PACKED_X_ZEROS: all of its numbers are zeros */
+    int8_t *up; /* [to.n][group]: the exponent; GR_PACKED_X_ZEROS: all of its numbers are zeros;
+                   NULL: f16 holds them */
 };
-enum { GR_PACKED_X_GROUP = 64, GR_PACKED_X_UP = 8, GR_PACKED_X_ZEROS = 127 };
+enum {
+    GR_PACKED_X_GROUP = 64,
+    GR_PACKED_X_UP = 8,
+    GR_PACKED_X_F16 = -1, /* room for what rounding adds to the largest of f16 */
+    GR_PACKED_X_ZEROS = 127
+};
 
 /* gr_matmul_x writes packed x. Its row i is a row of x, or part of one: with `order`, row order[i]
  * / div; otherwise row i % n_row, from its i / n_row * head_bytes on. */
