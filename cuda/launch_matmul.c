@@ -4,6 +4,8 @@
  * (gr/kernel/matmul.h) by a launch in front: once for all products of the same x. Few tokens are a
  * stream of weights, many are tiles, on wgmma where the device has it, or a library's product
  * (cuda/matmul_plain.h); gr_packed_x_order (cuda/packed_x.h) decides which are few. */
+#include <string.h>
+
 #include "base/checked.h"
 #include "cuda/grid.h"
 #include "cuda/matmul_name.h"
@@ -257,6 +259,8 @@ struct group {
     int n;
     int32_t glu; /* as the argument struct has it */
     struct gr_packed_x_groups glu_x;
+    struct gr_args_kv_store kv;
+    int8_t kept[GR_MATMUL_PARTS];
 };
 
 /* True when the copy engine can bring residuals: by what it asks of addresses, to slots that hold
@@ -275,11 +279,12 @@ static struct gr_matmul_sm90_args args_sm90(const struct group *g, uint32_t n_x,
     struct gr_matmul_sm90_args a = {.n = g->n,
                                     .glu = g->glu,
                                     .glu_x = g->glu_x,
+                                    .kv = g->kv,
                                     .n_x = (int32_t)n_x,
                                     .n_half = 1,
                                     .n_segment = 1};
     for (int i = 0; i < g->n; i++)
-        a.part[i] = g->part[i];
+        a.part[i] = g->part[i], a.kept[i] = g->kept[i];
     a.n_row = rows_sm90(g->part, g->n, g->glu != 0);
     a.n_row = GR_PAD(a.n_row, GR_SM90_CLUSTER);
     a.res_ahead = g->n == 1 && res_ahead(g->part);
@@ -498,6 +503,51 @@ static bool runs_beside(const struct gr_launcher *l, int k)
            !gr_launch_by_library(l, a->w.dtype, a->w.rows, a->w.cols, a->y.rows);
 }
 
+static bool is_float(const struct gr_matmul_args *m)
+{
+    return m->w.dtype == GR_F16 || m->w.dtype == GR_BF16;
+}
+
+/* Finds among the n products of these groups the one whose y is t, whole heads of d columns, and
+ * keeps it as `as`; false: there is none that can be kept so. */
+static bool keep_part(struct group *g, int n_group, const struct gr_ten *t, int64_t d,
+                      enum gr_sm90_kept as)
+{
+    for (int i = 0; i < n_group; i++)
+        for (int k = 0; k < g[i].n; k++) {
+            const struct gr_matmul_args *m = &g[i].part[k];
+            if (m->y != t->data || m->y_row_bytes != t->row_bytes || m->w.rows != t->cols)
+                continue;
+            g[i].kept[k] = (int8_t)as;
+            return !is_float(m) && !m->w.offset && !m->res && GR_SM90_ROWS % d == 0;
+        }
+    return false;
+}
+
+/* Lets products of these groups, up to the k-th node behind this one, go to a cache of f16, where
+ * KV_STORE is that node and their only use. Of few tokens they do not: reading what turns K would
+ * keep its tiles behind the others for as long as a launch takes. Returns the number of nodes that
+ * this does. */
+static int with_kv_store(const struct gr_launcher *l, int k, struct group *g, int n_group)
+{
+    enum { K_AND_V = 3 }; /* the first operands of KV_STORE */
+    const struct gr_node *n = gr_launch_behind(l, k);
+    if (!n || n->op != GR_OP_KV_STORE || (n->ends & K_AND_V) != K_AND_V ||
+        n->a.kv_store.k.rows <= GR_ATTN_FEW)
+        return 0;
+    const struct gr_args_kv_store *a = &n->a.kv_store;
+    const bool f16 = a->k_cache.dtype == GR_F16 && a->v_cache.dtype == GR_F16;
+    if (!f16 || !keep_part(g, n_group, &a->k, a->d_head_k, GR_SM90_K) ||
+        !keep_part(g, n_group, &a->v, 1, GR_SM90_V)) {
+        for (int i = 0; i < n_group; i++)
+            memset(g[i].kept, GR_SM90_Y, sizeof g[i].kept);
+        return 0;
+    }
+    for (int i = 0; i < n_group; i++)
+        g[i].kv = *a;
+    return 1;
+}
+
 /* Notes all of these where they run on wgmma, those of one type in one launch. */
 static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n)
 {
@@ -513,8 +563,9 @@ static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint
             break;
         n_node += next->n + (next->glu != 0), n_group++;
     } while (!g->glu && n_group < GR_MATMUL_PARTS && runs_beside(l, n_node));
-    const bool is_float = m->w.dtype == GR_F16 || m->w.dtype == GR_BF16;
-    if (g->glu && !m->tiles && !m->w.offset && !is_float) {
+    if (!g->glu && !m->tiles)
+        n_node += with_kv_store(l, n_node, g, n_group);
+    if (g->glu && !m->tiles && !m->w.offset && !is_float(m)) {
         const int k = n_node - 1;
         (void)gr_packed_x_groups_in_place(l, k, &gr_launch_behind(l, k)->a.glu.y, &g->glu_x);
     }

@@ -80,7 +80,8 @@ GR_KERNEL(gr_kv_shift_blocks, struct gr_args_kv_shift, THREADS, 4)
     __syncwarp();
     for (uint32_t b = 0; b < n; b++) {
         uint32_t col = b * GR_QK + lane;
-        float x = turned(head, row_of<float>(a.cs, cell), col, n_rot, a.kind);
+        float x = turned([&](uint32_t c) { return head[c]; }, row_of<float>(a.cs, cell), col, n_rot,
+                         a.kind);
         kv_put(a.k_cache, row, first + col, x, true);
     }
 }

@@ -28,7 +28,8 @@ GR_DEV void kv_store_part(const struct gr_args_kv_store &a, uint32_t t, uint32_t
     if (in) {
         uint32_t d = (uint32_t)a.d_head_k, at = col % d;
         const float *cs = a.kind == GR_ROPE_NONE ? nullptr : row_of<float>(a.cs, t);
-        x = turned(row_of<float>(a.k, t) + (col - at), cs, at, (uint32_t)a.cs.cols, a.kind);
+        const float *head = row_of<float>(a.k, t) + (col - at);
+        x = turned([&](uint32_t c) { return head[c]; }, cs, at, (uint32_t)a.cs.cols, a.kind);
     }
     kv_put(a.k_cache, row_of<void>(a.k_cache, cell), col, x, in);
 }

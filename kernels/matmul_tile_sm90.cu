@@ -20,11 +20,13 @@
 // of x of a tile are multiplied as 64 or 128, as many as there are. Weights are f16 relative to a
 // power of two of each row and step, which keeps any scale in range; the step's products are then
 // added in f32. So a weight is off by 2^-11 of scale * (code - zero), of its minimum and of itself;
-// those of F16 and BF16 are exact, and add up all along the row.
+// those of F16 and BF16 are exact, and add up all along the row. K
+// and V that nothing else reads go to a cache of f16 in place of y (KV_STORE), where K is turned.
 #include "kernels/gate.cuh"
 #include "kernels/last.cuh"
 #include "kernels/matmul.cuh"
 #include "kernels/packed_x.cuh"
+#include "kernels/rope.cuh"
 #include "kernels/step_sm90.cuh"
 #include "kernels/wgmma.cuh"
 
@@ -57,6 +59,7 @@ template <uint32_t T> struct sm90_rings {
 // A piece of a block's work, or a segment of it.
 struct sm90_work {
     uint32_t i;                     // its number
+    uint32_t part;                  // the product's
     const struct gr_matmul_args &m; // the product
     struct mm_item item;
     int tile;           // the first of its rows'
@@ -100,6 +103,7 @@ GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a, uint32_t 
     const struct gr_matmul_args &m = a.part[p];
     int chunks = (m.x.units + 7) / 8;
     return {i,
+            p,
             m,
             m.tiles ? mm_tile(m, (int)x)
                     : mm_item(m, item, (int)(x * GR_SM90_X_ROWS + half * GR_SM90_HALF),
@@ -378,8 +382,51 @@ GR_DEV void sm90_put_glu_x(const struct gr_matmul_sm90_args &a, const struct sm9
     }
 }
 
+// True where a tile's results go to the cache.
+template <uint32_t T>
+GR_DEV bool sm90_keeps(const struct gr_matmul_sm90_args &a, const struct sm90_work &work)
+{
+    return !sm90_pack<T>::IS_FLOAT && a.kept[work.part] != GR_SM90_Y;
+}
+
+// K or V of these tokens to the cache: a warp has 32 columns of a token.
+GR_DEV void sm90_put_kv(const struct gr_matmul_sm90_args &a, const struct sm90_work &work, int p,
+                        const float *sums)
+{
+    constexpr int PARTS = ROWS / WARP;
+    const bool is_k = a.kept[work.part] == GR_SM90_K;
+    const struct gr_ten &cache = is_k ? a.kv.k_cache : a.kv.v_cache;
+    const uint32_t first = (uint32_t)(work.tile * GR_PACK_ROWS);
+    for (int i = threadIdx.x / WARP - 4; i < GR_SM90_PIECE * PARTS; i += CONSUMERS) {
+        const int t = i / PARTS, tok = p * GR_SM90_PIECE + t;
+        if (tok >= work.item.n)
+            break;
+        const int64_t row = work.item.x_row + tok;
+        const int32_t cell = row_of<int32_t>(a.kv.cells, 0)[row];
+        const float factor = mm_factor(work.m, work.item, tok);
+        auto at = [&](uint32_t c) { // column c of the tile
+            const float sum =
+                sums[(c / (ROWS / 2) * GR_SM90_PIECE + t) * GR_SM90_PITCH + c % (ROWS / 2)];
+            return mm_value(work.m, work.item, first + c, sum * factor);
+        };
+        const uint32_t col = i % PARTS * WARP + threadIdx.x % WARP;
+        if (first + col >= work.m.w.rows)
+            continue;
+        float x;
+        if (is_k) {
+            const uint32_t in_head = col % (uint32_t)a.kv.d_head_k;
+            const float *cs = a.kv.kind == GR_ROPE_NONE ? nullptr : row_of<float>(a.kv.cs, row);
+            x = turned([&](uint32_t c) { return at(col - in_head + c); }, cs, in_head,
+                       (uint32_t)a.kv.cs.cols, a.kv.kind);
+        } else {
+            x = at(col);
+        }
+        row_of<uint16_t>(cache, cell)[first + col] = f32_to_f16(x);
+    }
+}
+
 // Stores a tile's sums by way of shared memory, GR_SM90_PIECE tokens at a time, so that whole rows
-// of y are written: each warpgroup its own rows, or both their GLU.
+// of y are written: each warpgroup its own rows, or both their GLU or what goes to the cache.
 template <uint32_t T, int N>
 GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
                        struct sm90_reader<T> &in, unsigned char *smem, float (&acc)[N / 2])
@@ -390,7 +437,8 @@ GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_wo
     if (work.n_segment > 1 && !sm90_join<N>(a, work, acc))
         return;
     const int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    const int id = a.glu ? 1 : 2 + wg, n_thread = a.glu ? 32 * CONSUMERS : 128;
+    const bool both = a.glu || sm90_keeps<T>(a, work);
+    const int id = both ? 1 : 2 + wg, n_thread = both ? 32 * CONSUMERS : 128;
     float *sum = sums + wg * PIECE * PITCH; // [token][row]
 #pragma unroll 1
     for (int p = 0; p * PIECE < work.item.n; p++) {
@@ -412,6 +460,8 @@ GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_wo
             sm90_put_glu_x(a, work, p, sums);
         else if (a.glu)
             sm90_put_glu(a, work, p, sums);
+        else if (sm90_keeps<T>(a, work))
+            sm90_put_kv(a, work, p, sums);
         else
             sm90_put(work, p, sum, ahead);
         bar_sync(id, n_thread);

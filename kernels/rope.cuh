@@ -11,16 +11,16 @@ GR_DEV void turn(float &x, float &y, float c, float s)
     y = (float)(dx * ds + dy * dc);
 }
 
-// The value of column `col` of a head x after the rotation by cs [n_rot].
-GR_DEV float turned(const float *x, const float *cs, uint32_t col, uint32_t n_rot, int kind)
+// The value of column `col` of a head, whose columns are x(col), after the rotation by cs [n_rot].
+template <class X> GR_DEV float turned(X x, const float *cs, uint32_t col, uint32_t n_rot, int kind)
 {
     if (kind == GR_ROPE_NONE || col >= n_rot)
-        return x[col];
+        return x(col);
     uint32_t half = n_rot / 2;
     uint32_t pair = kind == GR_ROPE_NEOX ? col % half : col / 2;
     uint32_t first = kind == GR_ROPE_NEOX ? pair : 2 * pair;
     uint32_t second = kind == GR_ROPE_NEOX ? pair + half : first + 1;
-    float u = x[first], v = x[second];
+    float u = x(first), v = x(second);
     turn(u, v, cs[2 * pair], cs[2 * pair + 1]);
     return col == first ? u : v;
 }

@@ -8,6 +8,7 @@
 #define GR_KERNEL_MATMUL_H
 
 #include "gr/kernel/tensor_map.h"
+#include "gr/op.h"
 #include "gr/pack.h"
 #include "gr/quant_grids.h"
 #include "gr/tensor.h"
@@ -158,6 +159,7 @@ enum {
     GR_SM90_GROUP = 8,
     GR_SM90_CLUSTER = 2
 };
+enum gr_sm90_kept { GR_SM90_Y, GR_SM90_K, GR_SM90_V }; /* what a product's results are kept as */
 
 struct gr_matmul_sm90_args {
     struct gr_tensor_map map; /* boxes of GR_SM90_BOX rows */
@@ -167,6 +169,10 @@ struct gr_matmul_sm90_args {
                     kind glu - 1 (enum gr_act_kind), in tiles of half as many rows of each */
     struct gr_packed_x_groups glu_x; /* what GLU is written as in place of y; to.n = 0: nothing. Not
                                         of F16 and BF16 weights: their kernels lack registers */
+    /* Where products are K or V, or both, and used nowhere else: the cache of f16 that takes them
+     * in place of y (KV_STORE), K by whole heads. Not of F16 and BF16 weights either. */
+    struct gr_args_kv_store kv;
+    int8_t kept[GR_MATMUL_PARTS]; /* of each product: enum gr_sm90_kept */
     int32_t res_ahead;  /* 1: residuals of a tile go through the ring of weights behind the last of
                            these, GR_SM90_PIECE tokens a slot, unless it is in segments */
     int32_t beside;     /* 1: the launch in front */

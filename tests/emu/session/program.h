@@ -135,19 +135,24 @@ static inline struct gr_ten matrices(struct program *p, int64_t n, int64_t rows,
     return t;
 }
 
-/* A matrix of Q8_0. */
-static inline struct gr_ten blocks(struct program *p, int64_t rows, int64_t cols)
+/* A matrix of Q8_0 or Q4_0. */
+static inline struct gr_ten quants(struct program *p, uint32_t type, int64_t rows, int64_t cols)
 {
-    const size_t n = (size_t)(rows * cols / 32), bytes = 34;
+    const size_t n = (size_t)(rows * cols / 32), bytes = gr_row_bytes(type, 32);
     uint8_t *v = calloc(n, bytes);
     for (size_t i = 0; i < n; i++) {
-        v[i * bytes + 1] = 0x14; /* a scale of 2^-10 */
+        v[i * bytes + 1] = type == GR_Q8_0 ? 0x14 : 0x24; /* a scale of 2^-10, or of 2^-6 */
         for (size_t k = 2; k < bytes; k++)
             v[i * bytes + k] = (uint8_t)(gr_rng_u32(&p->rng) & 0xff);
     }
-    struct gr_ten t = packed(p, v, GR_Q8_0, 1, rows, cols);
+    struct gr_ten t = packed(p, v, type, 1, rows, cols);
     free(v);
     return t;
+}
+
+static inline struct gr_ten blocks(struct program *p, int64_t rows, int64_t cols)
+{
+    return quants(p, GR_Q8_0, rows, cols);
 }
 
 /* A matrix of f32. */

@@ -125,12 +125,80 @@ Test(prompts, beside)
     beside(130, 96, false, 4, "three tiles of tokens or more, and what adds V behind it");
 }
 
+/* Q, K and V of `k` heads of d columns, V of other weights, K turned by n_rot columns. */
+struct kept {
+    int64_t n_tok, k, d;
+    int32_t kind;
+    int64_t n_rot;
+    uint32_t type, type_v, cache;
+    uint32_t ends;
+};
+
+/* K and V go to the cache where their products are stored, or by a launch of their own. */
+static void kept(struct kept m, int64_t launches, const char *what)
+{
+    struct program p = program(19);
+    int32_t cells[130];
+    for (int i = 0; i < 130; i++)
+        cells[i] = (i * 37 + 5) % 140;
+    const int64_t n = m.n_tok, cols = m.k * m.d;
+    struct gr_ten x = ten(&p, n, 128), y[] = {ten(&p, n, 80), ten(&p, n, cols), ten(&p, n, cols)},
+                  z = ten(&p, n, cols), cs = ten(&p, n, m.n_rot), k_cache, v_cache;
+    k_cache = m.cache == GR_F16 ? cache(&p, 140, cols) : ten(&p, 140, cols);
+    v_cache = cache(&p, 140, cols);
+    for (int i = 0; i < 3; i++) {
+        const uint32_t type = i == 2 ? m.type_v : m.type;
+        node(&p, GR_OP_MATMUL)->a.matmul =
+            (struct gr_args_matmul){.x = x,
+                                    .w = type == GR_F16 ? matrices(&p, 1, y[i].cols, 128)
+                                                        : quants(&p, type, y[i].cols, 128),
+                                    .b = i == 1 ? ten(&p, 1, cols) : none,
+                                    .y = y[i],
+                                    .scale = 1};
+    }
+    struct gr_node *s = node(&p, GR_OP_KV_STORE);
+    s->ends = m.ends;
+    s->a.kv_store = (struct gr_args_kv_store){.k = y[1],
+                                              .v = y[2],
+                                              .cs = cs,
+                                              .cells = integers(&p, cells, n),
+                                              .k_cache = k_cache,
+                                              .v_cache = v_cache,
+                                              .d_head_k = m.d,
+                                              .kind = m.kind};
+    for (int i = 1; i <= 2 && m.ends; i++)
+        norm(&p, z, y[i], m.d);
+    same_within(&p, launches, 0, what);
+    done(&p);
+}
+
+Test(prompts, kept_in_the_cache)
+{
+    const uint32_t q8 = GR_Q8_0, q4 = GR_Q4_0, f16 = GR_F16;
+    kept((struct kept){70, 2, 64, GR_ROPE_NORM, 64, q8, q8, f16, 3}, 3, "neighbours turn");
+    kept((struct kept){66, 1, 128, GR_ROPE_NEOX, 128, q8, q8, f16, 3}, 3, "halves of a head turn");
+    kept((struct kept){70, 6, 32, GR_ROPE_NEOX, 16, q4, q8, f16, 3}, 4, "V of another type");
+    kept((struct kept){130, 1, 64, GR_ROPE_NONE, 2, q8, q8, f16, 3}, 3, "nothing turns");
+    kept((struct kept){70, 1, 96, GR_ROPE_NORM, 96, q8, q8, f16, 3}, 4, "heads over two tiles");
+    kept((struct kept){70, 2, 64, GR_ROPE_NORM, 64, q8, q8, GR_F32, 3}, 4, "a cache of f32");
+    kept((struct kept){70, 2, 64, GR_ROPE_NORM, 64, f16, f16, f16, 3}, 4, "weights of f16");
+    kept((struct kept){70, 2, 64, GR_ROPE_NORM, 64, q8, q8, f16, 2}, 4, "K is read later");
+    kept((struct kept){64, 2, 64, GR_ROPE_NORM, 64, q8, q8, f16, 3}, 4, "few tokens");
+}
+
 Test(prompts, bits_are_those_of_any_device)
 {
     static const char *const devices[] = {"sm=132", "sm=1", "sm=2"};
+    const struct kept heads = {70, 6, 32, GR_ROPE_NEOX, 32, GR_Q4_0, GR_Q8_0, GR_F16, 3};
     for (size_t i = 0; i < GR_COUNT(devices); i++) {
         device = devices[i];
         beside(70, 1056, true, 5, "halves of tiles");
+    }
+    free(first);
+    first = NULL;
+    for (size_t i = 0; i < GR_COUNT(devices); i++) {
+        device = devices[i];
+        kept(heads, 4, "K and V in the cache");
     }
     free(first);
     first = NULL, device = NULL;
