@@ -173,7 +173,7 @@ def small(s, name, n, cols):
     return next(v for k, v in (
         ("embed_rows", s.N_EMBD * 5 * n), ("embed_gather", s.N_EMBD * 8), ("norm_packed_x", s.N_EMBD * 6 * n), ("norm", s.N_EMBD * 8 * n),
         ("rope_table", s.D * 4 * n), ("kv_store_rope", qkv * 7 * n), ("kv_store", 2 * s.N_HEAD_KV * s.D * 6 * n), ("rope_heads", s.N_EMBD * 8 * n),
-        ("matmul_x_level", cols // 64 * 32 * n), ("matmul_x", cols * 6 * n), ("elementwise_glu_packed_x", s.N_FF * 10 * n),
+        ("matmul_x_level", cols // 64 * n), ("matmul_x", cols * 6 * n), ("elementwise_glu_packed_x", s.N_FF * 10 * n),
         ("elementwise_glu", s.N_FF * 12 * n), ("attn_decode", 0)) if name.startswith(k))
 
 
@@ -226,7 +226,8 @@ class Step:
                 r = next(role)
                 cols = s.N_FF if r == "gate, up" else s.N_EMBD
                 if "tile" in name:
-                    self.tiles(times, r, name, n, i and names[i - 1].startswith("matmul_tile") and r == "V")
+                    kept = not any(name.startswith("kv_store") for name in names)
+                    self.tiles(times, r, name, n, i and names[i - 1].startswith("matmul_tile") and r == "V", kept)
                 else:
                     self.few(times, r, name, n, names[i + 1] if i + 1 < len(names) else "")
             elif name.startswith("attn_prefill"):
@@ -254,10 +255,11 @@ class Step:
         size -= self.early(size, s.N_SM * row["in_flight"])
         self.add(times, few(s, row, size, rows, cols, n) | {"memory": size / s.BANDWIDTH * s.US}, tail(s, role, n, fused), False)
 
-    def tiles(self, times, role, name, n, beside):
+    def tiles(self, times, role, name, n, beside, kept):
         s = self.s
         rows, cols, dtype, size = self.weights(role, name)
-        us, bound = s.tiles([(rows, dtype)], n, cols, self.sass, 0.25 if role == "gate, up" else 1.0, int(role in ("output", "down")))
+        last = s.KEPT if kept and role in ("Q, K, V", "Q, K", "V") else None
+        us, bound = s.tiles([(rows, dtype)], n, cols, self.sass, 0.25 if role == "gate, up" else 1.0, int(role in ("output", "down")), last)
         memory = (size - self.early(size, s.N_SM * RING_SM90)) / s.BANDWIDTH * s.US
         self.add(times, {bound: us, "memory": memory} if memory > us else {bound: us}, 0, beside)
 
