@@ -22,25 +22,24 @@ static void setup(void)
 
 TestSuite(launches, .init = setup);
 
-/* n tokens from position pos on. */
-static void decode(struct gr_session *s, int32_t pos, int32_t n)
+/* n tokens behind those of the session, the last n_second of another text. */
+static void decode(struct gr_session *s, int32_t n, int32_t n_second)
 {
-    int32_t id[MOST], at[MOST];
-    int8_t last[MOST] = {0};
+    int32_t id[MOST], seq[MOST];
     for (int32_t i = 0; i < n; i++)
-        at[i] = pos + i, id[i] = (5 + 37 * at[i]) % N_VOCAB;
-    last[n - 1] = 1;
-    struct gr_batch b = {.n_tok = n, .token = id, .pos = at, .logits = last};
+        id[i] = (5 + 37 * i) % N_VOCAB, seq[i] = i >= n - n_second;
+    struct gr_batch b = {.n_tok = n, .token = id, .seq = seq};
     cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
 }
 
-/* Launches of the third batch of a session, of n tokens as the others, a graph by then, and how
- * many of them may begin before the preceding one is over. */
+/* Launches of the third batch of a session, of as many tokens as the others, a graph by then, and
+ * how many of them may begin before the preceding one is over. */
 struct step {
     int64_t n, early;
 };
 
-static struct step step(const struct gr_arch *arch, const char *dtype, int n_layer, int32_t n)
+static struct step step(const struct gr_arch *arch, const char *dtype, int n_layer, int32_t n,
+                        int32_t n_second)
 {
     struct tiny t = tiny_default(arch);
     t.dtype = dtype;
@@ -53,14 +52,14 @@ static struct step step(const struct gr_arch *arch, const char *dtype, int n_lay
     struct gr_model *m;
     struct gr_session *s;
     mp.n_gpu_layers = n_layer + 1;
-    sp.n_ctx = n > 1 ? 4 * MOST : 64, sp.n_threads = 1;
+    sp.n_ctx = n > 1 ? 4 * MOST : 64, sp.n_threads = 1, sp.n_seq_max = 1 + (n_second > 0);
     const char *path = tiny_write(&t, NULL);
     cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
     cr_assert_eq(gr_session_open(&s, m, &sp), 0, "%s", gr_error());
-    decode(s, 0, n);
-    decode(s, n, n);
+    decode(s, n, n_second);
+    decode(s, n, n_second);
     struct step before = {count("kernel"), count("early")};
-    decode(s, 2 * n, n);
+    decode(s, n, n_second);
     struct step after = {count("kernel"), count("early")};
     gr_session_close(&s);
     gr_model_close(&m);
@@ -79,8 +78,8 @@ Test(launches, of_a_layer)
     for (size_t i = 0; i < GR_COUNT(cases); i++) {
         const struct gr_arch *arch =
             gr_arch_find((struct gr_str){cases[i].arch, strlen(cases[i].arch)});
-        struct step few = step(arch, "f16", cases[i].period, 1),
-                    more = step(arch, "f16", 2 * cases[i].period, 1);
+        struct step few = step(arch, "f16", cases[i].period, 1, 0),
+                    more = step(arch, "f16", 2 * cases[i].period, 1, 0);
         cr_expect_leq(more.n - few.n, cases[i].most, "%s: %lld launches for %d layers",
                       cases[i].arch, (long long)(more.n - few.n), cases[i].period);
         cr_expect_eq(more.early - few.early, more.n - few.n, "%s", cases[i].arch);
@@ -92,7 +91,16 @@ Test(launches, of_a_layer)
 Test(launches, of_a_prompt)
 {
     const struct gr_arch *llama = gr_arch_find((struct gr_str){"llama", 5});
-    struct step one = step(llama, "q8_0", 1, MOST), two = step(llama, "q8_0", 2, MOST);
+    struct step one = step(llama, "q8_0", 1, MOST, 0), two = step(llama, "q8_0", 2, MOST, 0);
     cr_expect_leq(two.n - one.n, 8, "%lld launches of a layer", (long long)(two.n - one.n));
     cr_expect_eq(two.early - one.early, two.n - one.n);
+}
+
+/* The same of a prompt and a short text: Q is turned for both, and attention of short texts and one
+ * factor a row come as well. */
+Test(launches, of_a_prompt_and_a_text)
+{
+    const struct gr_arch *llama = gr_arch_find((struct gr_str){"llama", 5});
+    struct step one = step(llama, "q8_0", 1, MOST, 5), two = step(llama, "q8_0", 2, MOST, 5);
+    cr_expect_eq(two.n - one.n, 11, "%lld launches of a layer", (long long)(two.n - one.n));
 }
