@@ -117,7 +117,7 @@ GR_DEV void attn_sixteen_records(int type, const unsigned char *row, const uint1
         uint32_t n = w[k] >> i % 2 * 4 & 0x0f0f0f0fu;
         if (iq4) {
             n = (n | n >> 4) & 0x00ff00ffu;
-            n = iq4_values<false>(iq4_turned(n | n >> 8)).x;
+            n = iq4_values<false>()(iq4_turned(n | n >> 8)).x;
         } else {
             n |= spread_1(fifth >> 4 * k) << 4;
         }

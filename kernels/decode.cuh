@@ -121,16 +121,18 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
 
     // The codes' pairs as f16 (or bf16): what mma_f16 takes for unit u, in two products. MULTIPLY:
     // shifts are multiplications, which costs registers.
-    template <bool MULTIPLY> GR_METHOD void codes(int u, uint32_t (&a)[2][4]) const
+    template <bool MULTIPLY>
+    GR_METHOD void codes(int u, uint32_t (&a)[2][4],
+                         const iq4_values<MULTIPLY && IQ4> &iq4 = {}) const
     {
 #pragma unroll
         for (int s = 0; s < 4; s++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 a[s / 2][s % 2 * 2 + r] = TINY  ? bits<MULTIPLY>(u, r, s)
-                                          : IQ4 ? biased<MULTIPLY>(u, r, s)
+                                          : IQ4 ? biased(iq4, u, r, s)
                                           : FP4 ? floats<MULTIPLY>(u, r, s)
-                                          : TWO ? two(u, r, s, 0)
+                                          : TWO ? two<MULTIPLY>(u, r, s, 0)
                                                 : pair(u, r, s);
     }
     // The same times scales of 16 columns.
@@ -153,14 +155,21 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
     {
         const uint32_t w = w0[u * 2 + r];
         uint32_t x = (MULTIPLY ? shifted_down(w, 4 * s) : w >> 4 * s) & 0x000f000f;
-        if constexpr (B1 == 1)
-            x = and_or(moved(w1[u / 2], s / 2 + s % 2 * 4 + 2 * r + 8 * (u % 2), B0), 0x00100010,
-                       x);
+        if constexpr (B1 == 1) {
+            const uint32_t more = w1[u / 2];
+            const int at = s / 2 + s % 2 * 4 + 2 * r + 8 * (u % 2);
+            // shifts down by 4 and 8 share factors with those of w0, two up have their own: there
+            // are no registers for more
+            const uint32_t v = MULTIPLY && at % 2 == 0 && at < B0 ? shifted_up(more, B0 - at)
+                               : MULTIPLY && at % B0 == 0         ? shifted_down(more, at - B0)
+                                                                  : moved(more, at, B0);
+            x = and_or(v, 0x00100010, x);
+        }
         return x;
     }
     // The same of GR_PACK_BY_UNIT, with the bits of `more`: 2^two_at times that. Codes of three
     // bits are first put together, those of four units at once: a word for each row.
-    GR_METHOD uint32_t two(int u, int r, int s, uint32_t more) const
+    template <bool MULTIPLY> GR_METHOD uint32_t two(int u, int r, int s, uint32_t more) const
     {
         uint32_t x = w0[u / 4 * 4 + s];
         if constexpr (B1 == 1) {
@@ -168,7 +177,9 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
             x = select_bits(x, (HALF ? s % 2 : u / 4) ? __funnelshift_r(w, w, 1) : w, low);
         }
         if (u / 2 % 2)
-            x = B1 == 1 && r ? __funnelshift_r(x, x, 8) : x >> 8; // the last bit is the first then
+            x = B1 == 1 && r ? __funnelshift_r(x, x, 8) // the last bit is the first then
+                : MULTIPLY   ? shifted_down(x, 8)
+                             : x >> 8;
         return and_or(x, (B1 == 1 ? 0x00070007 : 0x00030003) << two_at(u, r), more);
     }
 
@@ -182,7 +193,7 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
                                          s % 2 ? 0x4342 : 0x4140),
                              0x64806480);
         if constexpr (IQ4)
-            return sub_f16x2(biased<false>(u, r, s), 0x64806480);
+            return sub_f16x2(biased(iq4_values<false>(), u, r, s), 0x64806480);
         if constexpr (FP4)
             return floats<false>(u, r, s);
         // 1024 + code 2^p in the bits of an f16: p spares shifts of words
@@ -190,7 +201,7 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
         const int p = TWO ? two_at(u, r) : 4 * (s % 2);
         uint32_t x;
         if constexpr (TWO)
-            x = two(u, r, s, 0x64006400);
+            x = two<false>(u, r, s, 0x64006400);
         else
             x = and_or(w0[u * 2 + r] >> s / 2 * 8, (15 * BITS) << p, 0x64006400);
         if constexpr (B1 == 1 && !TWO)
@@ -212,11 +223,11 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
         return and_or(v, 0x0e000e00, (MULTIPLY ? shifted_up(w, s - 1) : w << (s - 1)) & 0x80008000);
     }
     // Columns s and s + 4 of row g + 8 r of IQ4: 1024 + 128 + value.
-    template <bool MULTIPLY> GR_METHOD uint32_t biased(int u, int r, int s) const
+    template <bool MULTIPLY>
+    GR_METHOD uint32_t biased(const iq4_values<MULTIPLY> &iq4, int u, int r, int s) const
     {
-        uint2 v = iq4_values<MULTIPLY>(w0[u * 2 + r]);
-        return __byte_perm(s < 2 ? v.x : v.y, MULTIPLY ? in_register(0x64646464) : 0x64646464,
-                           s % 2 ? 0x4342 : 0x4140);
+        const uint2 v = iq4(w0[u * 2 + r]);
+        return __byte_perm(s < 2 ? v.x : v.y, iq4.biased, s % 2 ? 0x4342 : 0x4140);
     }
 
     // Factor of the products of unit u, row g + 8 r; of K types without that of the step.

@@ -15,7 +15,7 @@ template <class T> GR_DEV T kept(T v)
 {
     return __shfl_sync(0xffffffff, v, threadIdx.x % 32);
 }
-// w >> n, w << n and a - b, as multiplications: they have a pipe of their own (kernels/README.md).
+// w >> n and w << n as multiplications: they have a pipe of their own (kernels/README.md).
 GR_DEV uint32_t shifted_down(uint32_t w, int n)
 {
     return n ? __umulhi(w, in_register(1u << (32 - n))) : w;
@@ -23,10 +23,6 @@ GR_DEV uint32_t shifted_down(uint32_t w, int n)
 GR_DEV uint32_t shifted_up(uint32_t w, int n)
 {
     return n ? w * in_register(1u << n) : w;
-}
-GR_DEV uint32_t difference(uint32_t a, uint32_t b)
-{
-    return b * in_register(0xffffffff) + a;
 }
 
 // The low four fields of 4, 2 or 1 bits of w, a byte each.
@@ -67,29 +63,45 @@ GR_DEV uint32_t iq4_turned(uint32_t w)
 {
     return (w >> 1 & 0x77777777) | (w & 0x11111111) << 3;
 }
-// The values + 128 of four such codes, a byte each, of the upper ones of neighbours; and what the
-// lower ones are less. prmt gives zeros for these where bit 3 is set, as none has its upper bit
-// set.
-GR_DEV uint2 iq4_pick(uint32_t pair, uint32_t code)
-{
-    constexpr int8_t v[16] = {GR_IQ4_VALUES};
-    constexpr uint32_t upper[2] = {iq4_four(v + 1), iq4_four(v + 9)},
-                       less[2] = {upper[0] - iq4_four(v), upper[1] - iq4_four(v + 8)};
-    return {permute(in_register(upper[0]), in_register(upper[1]), pair),
-            permute(in_register(less[0]), in_register(less[1]), code)};
-}
-// The values + 128 of eight: of the lower four, and of the upper four. MULTIPLY: by
-// multiplications, where that costs registers.
-template <bool MULTIPLY> GR_DEV uint2 iq4_values(uint32_t w)
-{
-    const uint32_t pair = w & 0x77777777;
-    const uint2 lo = iq4_pick(pair, w),
-                hi = MULTIPLY ? iq4_pick(shifted_down(pair, 16), shifted_down(w, 16))
-                              : iq4_pick(pair >> 16, w >> 16);
-    if (MULTIPLY)
-        return {difference(lo.x, lo.y), difference(hi.x, hi.y)};
-    return {lo.x - lo.y, hi.x - hi.y};
-}
+// Values of such codes. MULTIPLY: by multiplications, with constants that stay in registers.
+template <bool MULTIPLY> struct iq4_values {
+    uint32_t upper[2], less[2]; // of neighbours the upper values, and what the lower ones are less
+    uint32_t down, minus;       // factors for a shift by 16 and a difference
+    uint32_t biased;            // the upper byte of 1024 and more in f16, four times
+
+    __device__ __forceinline__ iq4_values()
+    {
+        constexpr int8_t v[16] = {GR_IQ4_VALUES};
+        constexpr uint32_t up[2] = {iq4_four(v + 1), iq4_four(v + 9)},
+                           step[2] = {up[0] - iq4_four(v), up[1] - iq4_four(v + 8)};
+        for (int i = 0; i < 2; i++)
+            upper[i] = constant(in_register(up[i])), less[i] = constant(in_register(step[i]));
+        down = constant(in_register(0x10000)), minus = constant(in_register(0xffffffff));
+        biased = MULTIPLY ? constant(in_register(0x64646464)) : 0x64646464;
+    }
+    static __device__ __forceinline__ uint32_t constant(uint32_t v)
+    {
+        return MULTIPLY ? kept(v) : v;
+    }
+    __device__ __forceinline__ uint32_t halved(uint32_t w) const
+    {
+        return MULTIPLY ? __umulhi(w, down) : w >> 16;
+    }
+    // The values + 128 of four codes, a byte each: of the upper ones of neighbours, less what the
+    // lower ones are less. prmt gives zeros for that where bit 3 is set, as none has its upper bit
+    // set.
+    __device__ __forceinline__ uint32_t four(uint32_t pair, uint32_t code) const
+    {
+        const uint32_t v = permute(upper[0], upper[1], pair), n = permute(less[0], less[1], code);
+        return MULTIPLY ? n * minus + v : v - n;
+    }
+    // Those of eight: of the lower four, and of the upper four.
+    __device__ __forceinline__ uint2 operator()(uint32_t w) const
+    {
+        const uint32_t pair = w & 0x77777777;
+        return {four(pair, w), four(halved(pair), halved(w))};
+    }
+};
 
 // Element i of a block of planes with nibbles, by its codes and its record.
 GR_DEV float nibble_value(uint32_t dtype, const uint8_t *codes, const uint16_t *record, uint32_t i)
@@ -106,7 +118,7 @@ GR_DEV float nibble_value(uint32_t dtype, const uint8_t *codes, const uint16_t *
         code |= (record[2 + i / 16] >> i % 16 & 1) << 4;
         return __fadd_rn(__fmul_rn(d, (float)code), f16_to_f32(record[1]));
     case GR_IQ4_NL:
-        return d * (float)((int)(iq4_values<false>(iq4_turned((uint32_t)code)).x & 255) - 128);
+        return d * (float)((int)(iq4_values<false>()(iq4_turned((uint32_t)code)).x & 255) - 128);
     default: // GR_Q4_0
         return d * (float)(code - 8);
     }

@@ -140,8 +140,8 @@ GR_DEV void mv_store(const struct gr_matmul_args &a, int64_t row0, const struct 
 // The work of a warp for 8 NT tokens: activations, and sums of the lane.
 template <uint32_t T, int U, int NT> struct mv_some {
     using S = pack_step<T, U>;
-    static constexpr bool EPILOGUE = NT == 1, KEEP = false; // KEEP: there are registers for more
-    static constexpr int TOKENS = 8 * NT, SUMS = NT * 128;  // of a warp, in shared memory
+    static constexpr bool EPILOGUE = NT == 1;
+    static constexpr int TOKENS = 8 * NT, SUMS = NT * 128; // of a warp, in shared memory
     struct mv_x_ahead<S, NT> x;
     float acc[1][NT][4] = {}, part[1][NT][4];
 
@@ -230,15 +230,15 @@ struct mv_range {
 // Work: mv_some or mv_one.
 template <uint32_t T, int U, class Work> GR_DEV void matmul_mv(const struct gr_matmul_mv_args &all)
 {
-    GR_SMEM;
     using S = pack_step<T, U>;
     constexpr int UNITS = gr_mv_slot_units(T), STEPS = UNITS / U; // of a slot
     constexpr uint32_t SLOT = gr_mv_slot_bytes(T, UNITS);
     const struct gr_matmul_args &first = all.part[0]; // columns, packed x and ids are all parts'
     const int n_warp = blockDim.x / 32, units = first.x.units;
-    const int lane = Work::KEEP ? kept(threadIdx.x % 32) : threadIdx.x % 32;
-    const int warp = Work::KEEP ? kept(threadIdx.x / 32) : threadIdx.x / 32;
-    const int n_slot = (units + UNITS - 1) / UNITS, n_turn = (n_slot + n_warp - 1) / n_warp;
+    const int lane = threadIdx.x % 32;
+    // by a shuffle: the compiler knows that it is the warp's, and has addresses once for all lanes
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    const int n_slot = (units + UNITS - 1) / UNITS; // of a tile; a warp has one at least
     const uint32_t last = gr_mv_slot_bytes(T, units - (n_slot - 1) * UNITS);
     const int64_t tile_bytes = gr_pack_tile_bytes(T, first.w.cols);
     const struct mv_range work(all.epilogue);
@@ -248,22 +248,25 @@ template <uint32_t T, int U, class Work> GR_DEV void matmul_mv(const struct gr_m
     auto tile_at = [&](const struct mv_place &p) {
         return mm_tile_at(all.part[p.part], item_at(p), p.tile, tile_bytes);
     };
-    struct mv_ring<SLOT, Work::KEEP> ring(smem + 2 * n_warp * (int)sizeof(float) * Work::SUMS,
-                                          all.n_slot, all.copy_engine);
+    struct mv_ring<SLOT> ring(2 * n_warp * (uint32_t)sizeof(float) * Work::SUMS, all.n_slot,
+                              all.copy_engine, warp, lane);
     if (first.ids)
         griddep_wait();
 
     struct mv_place ahead(all, work.lo), at = ahead;
     const uint8_t *tile = tile_at(ahead);
-    int ahead_turn = 0;
-    auto ask = [&] {
-        int i = ahead_turn * n_warp + warp;
-        if (i < n_slot && ahead.number < work.hi)
-            ring.fetch(tile + (int64_t)i * (int)SLOT, i + 1 < n_slot ? SLOT : last);
-        if (++ahead_turn < n_turn)
-            return;
-        ahead_turn = 0;
-        tile = ahead.next(all, work.hi) ? tile_at(ahead) : tile + tile_bytes;
+    int ahead_slot = warp;
+    auto ask = [&] { // for the warp's next slot of weights
+        if (ahead.number < work.hi) {
+            const bool whole = S::K_BLOCK || ahead_slot + 1 < n_slot;
+            ring.fetch(tile + (int64_t)ahead_slot * (int)SLOT, whole ? SLOT : last);
+            ahead_slot += n_warp;
+            if (ahead_slot >= n_slot) {
+                ahead_slot = warp;
+                tile = ahead.next(all, work.hi) ? tile_at(ahead) : tile + tile_bytes;
+            }
+        }
+        ring.next();
     };
     for (int i = 0; i < all.n_slot; i++)
         ask();
@@ -274,16 +277,12 @@ template <uint32_t T, int U, class Work> GR_DEV void matmul_mv(const struct gr_m
     struct mm_item item = item_at(at);
     Work sums(first, item);
     while (at.number < work.hi) {
-        for (int turn = 0; turn < n_turn; turn++) {
-            int i = turn * n_warp + warp, n = min(UNITS, units - i * UNITS);
-            if (n <= 0) {
-                ask();
-                continue;
-            }
+        for (int i = warp; i < n_slot; i += n_warp) {
+            const int n = min(UNITS, units - i * UNITS);
             const uint8_t *codes = nullptr;
             sums.begin();
 #pragma unroll
-            for (int k = 0; k < STEPS && k * U < n; k++) {
+            for (int k = 0; k < STEPS && (k == 0 || k * U < n); k++) {
                 S w[1];
                 sums.ask(i * STEPS + k);
                 if (k == 0)

@@ -5,54 +5,59 @@
 
 #include "kernels/decode.cuh"
 
-// SLOT: bytes of a slot, a multiple of 16. KEEP: registers suffice for its addresses.
-template <uint32_t SLOT, bool KEEP> struct mv_ring {
+// SLOT: bytes of a slot, a multiple of 16.
+template <uint32_t SLOT> struct mv_ring {
     unsigned char *slots; // of the warp
     uint32_t bars;
-    int n, filled = 0, taken = 0;
-    uint32_t phase = 0; // of the slot that is taken next
+    int n, at = 0;      // the slot that is filled next, at first, then taken, then filled again
+    uint32_t phase = 1; // of the slot that is taken next; filling all of them turns it to 0
+    int lane;
     bool engine;
 
-    GR_METHOD mv_ring(unsigned char *mem, int n_slot, bool copy_engine)
-        : n(n_slot), engine(copy_engine)
+    // begin: bytes of shared memory in front.
+    GR_METHOD mv_ring(uint32_t begin, int n_slot, bool copy_engine, int warp, int own_lane)
+        : n(n_slot), lane(own_lane), engine(copy_engine)
     {
-        uint32_t warp = threadIdx.x / 32, n_warp = blockDim.x / 32;
-        uint32_t at = warp * n * SLOT, bars_at = smem_u32(mem + n_warp * n * SLOT) + warp * n * 8;
-        slots = mem + (KEEP ? kept(at) : at);
-        bars = KEEP ? kept(bars_at) : bars_at;
-        if ((int)threadIdx.x % 32 < n)
-            mbar_init(bars + threadIdx.x % 32 * 8, engine ? 1 : 32);
+        GR_SMEM;
+        const int n_warp = blockDim.x / 32;
+        slots = smem + begin + warp * n * (int)SLOT;
+        bars = smem_u32(smem) + begin + n_warp * n * SLOT + warp * n * 8;
+        if (lane < n)
+            mbar_init(bars + lane * 8, engine ? 1 : 32);
         fence_mbar_init();
         __syncwarp();
     }
-    // Starts the copy of `bytes`, a multiple of 16, from an address aligned to 16, to the next
-    // slot, which is free.
+    // Starts the copy of `bytes`, a multiple of 16, from an address aligned to 16, to the slot,
+    // which is free.
     GR_METHOD void fetch(const uint8_t *from, uint32_t bytes)
     {
-        uint32_t to = smem_u32(slots) + filled * SLOT, bar = bars + filled * 8;
+        uint32_t to = smem_u32(slots) + at * SLOT, bar = bars + at * 8;
         if (engine) {
-            if (threadIdx.x % 32 == 0) {
+            if (lane == 0) {
                 mbar_arrive_expect_tx(bar, bytes);
                 bulk_load(to, from, bytes, bar);
             }
         } else {
-            for (uint32_t at = threadIdx.x % 32 * 16; at < bytes; at += 512)
-                cp_async_16(to + at, from + at);
+            for (uint32_t i = (uint32_t)lane * 16; i < bytes; i += 512)
+                cp_async_16(to + i, from + i);
             cp_async_mbar_arrive(bar);
         }
-        filled = filled + 1 < n ? filled + 1 : 0;
     }
-    // Waits for the bytes of the oldest slot, and returns it.
+    // Waits for the bytes of the slot, and returns it.
     GR_METHOD const uint8_t *wait() const
     {
-        mbar_wait(bars + taken * 8, phase);
-        return slots + taken * SLOT;
+        mbar_wait(bars + at * 8, phase);
+        return slots + at * SLOT;
     }
     // Frees the slot that wait() returned, when all lanes have read it.
     GR_METHOD void release()
     {
         __syncwarp();
-        phase ^= taken + 1 == n;
-        taken = taken + 1 < n ? taken + 1 : 0;
+    }
+    // Goes on to the next slot.
+    GR_METHOD void next()
+    {
+        if (++at == n)
+            at = 0, phase ^= 1;
     }
 };

@@ -61,7 +61,7 @@ GR_DEV int pack_number(uint32_t dtype, const struct gr_pack_type &t, uint32_t co
         return (int8_t)code;
     case GR_IQ4_NL:
     case GR_IQ4_XS:
-        return (int)(iq4_values<false>(iq4_turned(code)).x & 255) - 128;
+        return (int)(iq4_values<false>()(iq4_turned(code)).x & 255) - 128;
     case GR_MXFP4:
     case GR_NVFP4: {
         int v = (int)(__byte_perm(0x03020100, 0x0c080604, code & 7) & 255);
