@@ -171,30 +171,6 @@ GR_INLINE void dot_all(uint32_t dtype, const struct mm *m, const struct int8_sha
     }
 }
 
-/* One function per type: in a common one compilers stop keeping constants in registers. */
-#define TYPE(name)                                                                                 \
-    static __attribute__((noinline)) void dot_##name(                                              \
-        const struct mm *m, const struct int8_shape *s, const struct mm_group *g, int64_t lo,      \
-        int64_t hi, const char *x, int n, float *sum)                                              \
-    {                                                                                              \
-        dot_all(GR_##name, m, s, g, lo, hi, x, n, sum);                                            \
-    }
-UNIT_TYPES(TYPE)
-#undef TYPE
-
-void FN(int8_dot)(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
-                  int64_t lo, int64_t hi, const char *x, int64_t n, float *sum)
-{
-    switch (s->dtype) {
-#define TYPE(name)                                                                                 \
-    case GR_##name:                                                                                \
-        dot_##name(m, s, g, lo, hi, x, (int)n, sum);                                               \
-        break;
-        UNIT_TYPES(TYPE)
-#undef TYPE
-    default:
-        break;
-    }
-}
+#include "cpu/fast/int8_dot.inc"
 
 #endif

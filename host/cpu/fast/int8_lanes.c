@@ -130,35 +130,14 @@ GR_INLINE void dot_all(uint32_t dtype, const struct mm *m, const struct int8_sha
                 row[k] = gr_ten_row(m->w, g->expert, GR_MIN(o + r + k, hi - 1));
             dot_rows(dtype, s, row, &a, x, n, (vf(*)[VL]) & lanes[0][r]);
         }
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
+            for (int64_t r = GR_PAD(n_row, ROWS); r < VL; r++)
+                lanes[i][r] = vf_set(0);
             vf_store_n(sum + i * INT8_ROWS + o - lo, vf_sum_rows(lanes[i]), n_row);
+        }
     }
 }
 
-/* One function per type: in a common one compilers stop keeping constants in registers. */
-#define TYPE(name)                                                                                 \
-    static __attribute__((noinline)) void dot_##name(                                              \
-        const struct mm *m, const struct int8_shape *s, const struct mm_group *g, int64_t lo,      \
-        int64_t hi, const char *x, int n, float *sum)                                              \
-    {                                                                                              \
-        dot_all(GR_##name, m, s, g, lo, hi, x, n, sum);                                            \
-    }
-UNIT_TYPES(TYPE)
-#undef TYPE
-
-void FN(int8_dot)(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
-                  int64_t lo, int64_t hi, const char *x, int64_t n, float *sum)
-{
-    switch (s->dtype) {
-#define TYPE(name)                                                                                 \
-    case GR_##name:                                                                                \
-        dot_##name(m, s, g, lo, hi, x, (int)n, sum);                                               \
-        break;
-        UNIT_TYPES(TYPE)
-#undef TYPE
-    default:
-        break;
-    }
-}
+#include "cpu/fast/int8_dot.inc"
 
 #endif
