@@ -331,10 +331,10 @@ static void set_groups(struct gr_launcher *l, struct gr_kernel_attn *k, int i,
 {
     if (k->d_v % GR_PACKED_X_GROUP)
         return;
-    int8_t *up = gr_launch_scratch(l, (size_t)(y->rows * y->cols / GR_PACKED_X_GROUP));
     const bool f16 = (k->v_in_k < 0 ? k->v.type : k->k[1].type) == GR_F16;
+    int8_t *up = f16 ? NULL : gr_launch_scratch(l, (size_t)(y->rows * y->cols / GR_PACKED_X_GROUP));
     if (gr_packed_x_groups_ahead(l, i, y, &k->packed_x))
-        k->up = f16 ? NULL : up;
+        k->up = up;
     else
         k->packed_x.to.n = 0;
 }

@@ -95,7 +95,7 @@ template <bool MULTIPLY> struct iq4_values {
         const uint32_t v = permute(upper[0], upper[1], pair), n = permute(less[0], less[1], code);
         return MULTIPLY ? n * minus + v : v - n;
     }
-    // Those of eight: of the lower four, and of the upper four.
+    // Values + 128 of eight codes: of the lower four, and of the upper four.
     __device__ __forceinline__ uint2 operator()(uint32_t w) const
     {
         const uint32_t pair = w & 0x77777777;

@@ -11,7 +11,7 @@
 
 #include "kernels/matmul.cuh"
 
-// What this lane takes of a row's scales: selectors of permute(), or shifts. Registers keep them.
+// Selectors of permute(), or shifts, that pick this lane's scales of a row; kept in registers.
 template <uint32_t T> struct mv_pick {
     uint32_t from = 0, high = 0, shift = 0;
 

@@ -231,10 +231,6 @@ def send(s, body):
     return c
 
 
-def waiting(s):
-    return s.metric("gpurun:requests_running", "gpurun:requests_waiting")
-
-
 def until(condition, message):
     end = time.monotonic() + LIMIT
     while not condition():
@@ -246,7 +242,7 @@ def leaves(s, client, left):
     """A client that hangs up: its request, of 1,500 steps, ends after few more."""
     before = s.metric("gpurun:steps_total")
     client.close()
-    until(lambda: waiting(s) == left, "the request of a client that has gone is still there")
+    until(lambda: s.requests() == left, "the request of a client that has gone is still there")
     more = s.metric("gpurun:steps_total") - before
     assert more < 100, f"{more} steps after a client has gone"
 
@@ -256,12 +252,12 @@ def test_gone():
     long = json.dumps({"input": [[1 + i % 200] * 60 for i in range(1500)]})
     with Served(PROGRAM, [*REF, "--pooling", "mean", "--embeddings", "-c", "256", "-b", "64", "--queue", "2", "--metrics"]) as s:
         first, second = send(s, long), send(s, long)
-        until(lambda: waiting(s) == 2, "the requests do not begin")
+        until(lambda: s.requests() == 2, "the requests do not begin")
         status, error = s.refused("/v1/embeddings", {"input": "x"})
         assert status == 429 and error["type"] == "rate_limit_error", error
         leaves(s, second, 1)
         ask(s, "short")
-        assert waiting(s) == 1, "the long request ended first"
+        assert s.requests() == 1, "the long request ended first"
         leaves(s, first, 0)
     assert s.code == 0
 
@@ -271,7 +267,7 @@ def test_many_vectors():
     long = json.dumps({"input": [[1 + i % 200] * 60 for i in range(1500)]})
     with Served(PROGRAM, [*REF, "--pooling", "mean", "--embeddings", "-c", "256", "-b", "64", "--metrics", "--max-answer", "100000"]) as s:
         first = send(s, long)
-        until(lambda: waiting(s) == 1, "the request does not begin")
+        until(lambda: s.requests() == 1, "the request does not begin")
         status, error = s.refused("/v1/embeddings", {"input": "x"})
         assert status == 429 and error["type"] == "rate_limit_error", error
         leaves(s, first, 0)
@@ -283,7 +279,7 @@ def test_stop():
     """A server that is stopped answers those that wait."""
     with Served(PROGRAM, [*REF, "--pooling", "mean", "--embeddings", "-c", "256", "-b", "64", "--drain", "0", "--metrics"]) as s:
         c = send(s, json.dumps({"input": [[1] * 60] * 1500}))
-        until(lambda: waiting(s) == 1, "the request does not begin")
+        until(lambda: s.requests() == 1, "the request does not begin")
         s.process.terminate()
         assert c.recv(100).startswith(b"HTTP/1.1 503 ")
         c.close()

@@ -467,10 +467,6 @@ def test_steps(s):
 
 # ---- clients that go ----
 
-def running(s):
-    return s.metric("gpurun:requests_running", "gpurun:requests_waiting")
-
-
 def test_gone(s):
     """A client that hangs up: its texts, of 1,019 steps, end after few more."""
     for stream in (True, False):
@@ -478,12 +474,12 @@ def test_gone(s):
         c = socket.create_connection((s.host, s.port), LIMIT)
         c.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: {s.host}:{s.port}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         end = time.monotonic() + LIMIT
-        while not running(s):
+        while not s.requests():
             assert time.monotonic() < end, "the request does not begin"
         before = s.metric("gpurun:steps_total")
         c.close()
-        while running(s):
-            assert time.monotonic() < end, f"{running(s)} texts are left"
+        while s.requests():
+            assert time.monotonic() < end, f"{s.requests()} texts are left"
             time.sleep(0.02)
         more = s.metric("gpurun:steps_total") - before
         assert more < 100, f"{more} steps after a client has gone"
@@ -508,7 +504,7 @@ def overload():
         r = c.getresponse()
         assert r.status == 429 and r.headers["Retry-After"] and json.loads(r.read())["error"]["message"], r.status
         end = time.monotonic() + LIMIT
-        while running(s) and time.monotonic() < end:
+        while s.requests() and time.monotonic() < end:
             time.sleep(0.02)
         s.post("/v1/completions", {**body, "n": 1})
         c = s.connect()

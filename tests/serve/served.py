@@ -77,6 +77,10 @@ class Served:
         """The sum of the metrics whose lines begin so."""
         return sum(float(line.split()[-1]) for line in self.get("/metrics")[1].splitlines() if line.startswith(names))
 
+    def requests(self):
+        """The number of requests that run or wait."""
+        return self.metric("gpurun:requests_running", "gpurun:requests_waiting")
+
     def post(self, path, body):
         """The answer, which must be good."""
         status, answer = self.call("POST", path, body)

@@ -3,7 +3,7 @@
  * A dot product of four columns ends in a 32-bit lane, which is then converted, scaled and added.
  * In lane order a lane of all four registers of quants belongs to one group of columns, so that
  * their integer sums are added before that: once for 256 columns. The activations are put in the
- * same order when they are quantised (int8_few.c). Groups of 32 columns have two lanes, groups of
+ * same order when they are quantised (int8_lanes.c). Groups of 32 columns have two lanes, groups of
  * 16 one.
  *
  * Registers in column order are transposed by eight shuffles. Types with nibbles or 2-bit fields

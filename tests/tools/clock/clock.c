@@ -21,7 +21,7 @@ static double clock_s(void)
     return gr_seconds() * factor;
 }
 
-/* What a variable says, or `otherwise`. */
+/* Returns the positive number in an environment variable, or `otherwise`. */
 static double number_of(const char *name, double otherwise)
 {
     const char *text = getenv(name);
