@@ -19,7 +19,7 @@
 #include "cpu/fast/int8.h"
 #include "cpu/fast/tiles.h"
 
-_Static_assert(VL == 16, "a row of a tile is a vector");
+_Static_assert(VL == 16 && INT8_PANELS == 2, "a row of a tile is a vector; two share one of x");
 
 bool gr_amx_usable(void)
 {
@@ -71,29 +71,28 @@ struct group_sums {
         tile_store(sum, to, VL * 4);                                                               \
     } while (0)
 
-/* Products of a group with both panels, or with the first only. */
-#define GROUP(parity, columns, panels, at, both, sums)                                             \
+/* Products of a group with both panels. */
+#define GROUP(parity, columns, panels, at, sums)                                                   \
     do {                                                                                           \
         tile_load(X_##parity, columns, 32);                                                        \
         PRODUCT(SUM_##parity##0, X_##parity, W_0, (panels)[0].q + (at), (sums).of[0]);             \
-        if (both)                                                                                  \
-            PRODUCT(SUM_##parity##1, X_##parity, W_1, (panels)[1].q + (at), (sums).of[1]);         \
+        PRODUCT(SUM_##parity##1, X_##parity, W_1, (panels)[1].q + (at), (sums).of[1]);             \
     } while (0)
 
-/* acc += factors of n entries times those of group g of np panels, [VL] each, times the integer
+/* acc += factors of n entries times those of group g of both panels, [VL] each, times the integer
  * sums unless `dot` is NULL. */
 GR_INLINE void add_group(const struct group_sums *dot, const float *const *factor, int64_t g,
-                         const float *of_entry, int n, int np, vf acc[2][INT8_TILE])
+                         const float *of_entry, int n, vf acc[2][INT8_TILE])
 {
     vf f[2];
     GR_UNROLL
-    for (int i = 0; i < np; i++)
+    for (int i = 0; i < 2; i++)
         f[i] = vf_load(factor[i] + g * VL);
     GR_UNROLL
     for (int t = 0; t < n; t++) {
         vf x = vf_set(of_entry[t]);
         GR_UNROLL
-        for (int i = 0; i < np; i++)
+        for (int i = 0; i < 2; i++)
             if (dot)
                 acc[i][t] = vf_fma(vf_of_int(vi_load(dot->of[i] + t * VL)), f[i] * x, acc[i][t]);
             else
@@ -101,14 +100,14 @@ GR_INLINE void add_group(const struct group_sums *dot, const float *const *facto
     }
 }
 
-/* sum += the products of a tile of n entries with rows i and, with np = 2, i + 1 of a block's
- * panels. Columns are padded with zeros to whole pairs of groups. */
+/* sum += the products of a tile of n entries with panels `first` and first + 1 of a block. Columns
+ * are padded with zeros to whole pairs of groups. */
 GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_block *b, int64_t first,
-                       int np, const char *x, int n, int group, bool min, float *sum)
+                       const char *x, int n, int group, bool min, float *sum)
 {
     const struct int8_many e = int8_many(s, (void *)(uintptr_t)x, n);
     const struct int8_panel p[2] = {int8_panel(b, first, 0, group),
-                                    int8_panel(b, first + np - 1, 0, group)};
+                                    int8_panel(b, first + 1, 0, group)};
     const float *const d[2] = {p[0].d, p[1].d}, *const m[2] = {p[0].m, p[1].m};
     const struct int8_groups of = int8_groups(s, b, group);
     struct group_sums dot[2];
@@ -116,64 +115,62 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_block *b, i
     GR_UNROLL
     for (int t = 0; t < n; t++)
         GR_UNROLL
-    for (int i = 0; i < np; i++)
+    for (int i = 0; i < 2; i++)
         acc[i][t] = vf_load(sum + t * INT8_ROWS + i * VL);
     for (int64_t g = of.lo, k = 0; g < of.hi; g += 2, k += 2) {
         const int8_t *q = e.q + g * group * n;
         const float *step = e.step + g * group / 32 * n, *sums = (const float *)e.extra + g * n;
-        GROUP(0, q, p, k * group * VL, np == 2, dot[0]);
-        GROUP(1, q + (group == 32 ? 32 * n : 16), p, (k + 1) * group * VL, np == 2, dot[1]);
-        add_group(&dot[0], d, k, step, n, np, acc);
-        add_group(&dot[1], d, k + 1, group == 32 ? step + n : step, n, np, acc);
+        GROUP(0, q, p, k * group * VL, dot[0]);
+        GROUP(1, q + (group == 32 ? 32 * n : 16), p, (k + 1) * group * VL, dot[1]);
+        add_group(&dot[0], d, k, step, n, acc);
+        add_group(&dot[1], d, k + 1, group == 32 ? step + n : step, n, acc);
         if (min) {
-            add_group(NULL, m, k, sums, n, np, acc);
-            add_group(NULL, m, k + 1, sums + n, n, np, acc);
+            add_group(NULL, m, k, sums, n, acc);
+            add_group(NULL, m, k + 1, sums + n, n, acc);
         }
     }
     GR_UNROLL
     for (int t = 0; t < n; t++)
         GR_UNROLL
-    for (int i = 0; i < np; i++)
+    for (int i = 0; i < 2; i++)
         vf_store(sum + t * INT8_ROWS + i * VL, acc[i][t]);
 }
 
-GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_block *b, int64_t i, int np,
+GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_block *b, int64_t i,
                       const char *x, int n, float *sum)
 {
     if (s->kind.group == 32 && !s->kind.min)
-        tile_of(s, b, i, np, x, n, 32, false, sum);
+        tile_of(s, b, i, x, n, 32, false, sum);
     else if (s->kind.group == 32)
-        tile_of(s, b, i, np, x, n, 32, true, sum);
+        tile_of(s, b, i, x, n, 32, true, sum);
     else if (!s->kind.min)
-        tile_of(s, b, i, np, x, n, 16, false, sum);
+        tile_of(s, b, i, x, n, 16, false, sum);
     else
-        tile_of(s, b, i, np, x, n, 16, true, sum);
+        tile_of(s, b, i, x, n, 16, true, sum);
 }
 
-GR_INLINE void tile_any(const struct int8_shape *s, const struct int8_block *b, int64_t i, int np,
+GR_INLINE void tile_any(const struct int8_shape *s, const struct int8_block *b, int64_t i,
                         const char *x, int64_t tile, float *sum)
 {
     switch (tile) {
 #define SIZE(n)                                                                                    \
     case n:                                                                                        \
-        tile_n(s, b, i, np, x, n, sum);                                                            \
+        tile_n(s, b, i, x, n, sum);                                                                \
         break;
-        INT8_SIZES(SIZE)
+        SIZE(2)
+        SIZE(4)
+        SIZE(6) SIZE(8) SIZE(10) SIZE(12)
 #undef SIZE
-    default:
-        break;
+            default : break;
     }
 }
 
 static void int8_tile_pairs(const struct int8_shape *s, const struct int8_block *b, const char *x,
                             int64_t tile, struct int8_ahead *a, float *sum)
 {
-    const int64_t n = b->n_panel;
     (void)a;
-    for (int64_t i = 0; i + 1 < n; i += 2)
-        tile_any(s, b, i, 2, x, tile, sum + i * VL);
-    if (n % 2)
-        tile_any(s, b, n - 1, 1, x, tile, sum + (n - 1) * VL);
+    for (int64_t i = 0; i < b->n_panel; i += 2)
+        tile_any(s, b, i, x, tile, sum + i * VL);
 }
 
 /* Quants are signed here: there is no offset to subtract from the sums. */

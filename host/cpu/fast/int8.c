@@ -133,15 +133,17 @@ static void many(const struct mm *m, const struct int8_shape *s, const struct mm
 {
     const struct block_size size = block_size(g->n);
     const int64_t n_unit = s->cols / 256, n_sum = GR_PAD(last - first, INT8_PAD) * INT8_ROWS,
-                  n_tile = (last - first + INT8_TILE - 1) / INT8_TILE,
+                  n_part = (last - first + INT8_PART - 1) / INT8_PART,
                   most = size.n_panel * size.n_unit * VL;
     float *sum = local;
-    struct int8_block b = {.n_panel = (hi - lo + VL - 1) / VL, .d = sum + n_sum};
+    struct int8_block b = {.n_panel = GR_PAD((hi - lo + VL - 1) / VL, INT8_PANELS),
+                           .d = sum + n_sum};
     b.m = b.d + most * 16;
     b.q = (uint8_t *)(b.m + most * 16);
     struct int8_ahead a =
         int8_ahead(m, g, next, size.n_panel * VL,
-                   b.n_panel * n_unit * (PACK_ASKS + n_tile * 256 / s->kind.group));
+                   n_unit * b.n_panel * PACK_ASKS +
+                       n_unit * b.n_panel / INT8_PANELS * n_part * 256 / s->kind.group);
     memset(sum, 0, (size_t)n_sum * sizeof *sum);
     for (; b.u < n_unit; b.u += b.n_unit) {
         b.n_unit = GR_MIN(size.n_unit, n_unit - b.u);

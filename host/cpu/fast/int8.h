@@ -13,14 +13,12 @@
 #include "cpu/fast/matmul.h"
 #include "cpu/fast/panel.h"
 
-/* Entries per tile: limited by the registers for their sums. INT8_SIZES expands to SIZE(n) for
- * every size of a tile. */
-enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 2 };
-#ifdef GR_LEVEL_avx512
-#define INT8_SIZES(SIZE) SIZE(2) SIZE(4) SIZE(6) SIZE(8) SIZE(10) SIZE(12)
-#else
-#define INT8_SIZES(SIZE) SIZE(2) SIZE(4)
-#endif
+/* Entries per tile, and panels that are multiplied together. */
+enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 2, INT8_PANELS = VL == 16 ? 2 : 1 };
+
+/* Entries of a tile that are multiplied together: limited by the registers for their sums with all
+ * these panels. */
+enum { INT8_PART = VL == 16 ? 6 : 4 };
 
 /* Entries that are dotted with rows in place together at most. */
 enum { INT8_FEW = VL == 16 ? 16 : 7 };
@@ -117,9 +115,9 @@ void FN(int8_put)(const struct int8_shape *s, const struct int8_row *r, char *x)
 void FN(int8_dot)(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
                   int64_t lo, int64_t hi, const char *x, int64_t n, float *sum);
 
-/* Units [u, u + n_unit) of n_panel * VL rows of weights, unpacked to panels of VL rows: q [n_panel]
- * [n_unit * 64][VL][4] with offset s->kind.zero, the type's own or 0 (then q is s8); d and m
- * [n_panel][n_unit * 256 / group][VL]. */
+/* Units [u, u + n_unit) of n_panel * VL rows of weights, unpacked to panels of VL rows, a multiple
+ * of INT8_PANELS: q [n_panel][n_unit * 64][VL][4] with offset s->kind.zero, the type's own or 0
+ * (then q is s8); d and m [n_panel][n_unit * 256 / group][VL]. */
 struct int8_block {
     int64_t n_panel, u, n_unit;
     uint8_t *q;

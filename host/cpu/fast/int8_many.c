@@ -1,6 +1,6 @@
 /* Many entries: VL rows of weights are unpacked to a panel whose lanes are rows; it is multiplied
  * with a tile of entries by one dot product of four columns for each register of weights and entry,
- * the entry's four columns being broadcast from memory.
+ * the entry's four columns being broadcast from memory, once for two panels with 512 bits.
  *
  * Within a group of 16 or 32 columns the sums are integers; then they are converted, scaled by d *
  * step and added to f32 sums in registers: 3 more instructions (4 with minima) for 4 or 8
@@ -100,11 +100,11 @@ GR_INLINE int32_t four(const int8_t *q)
 /* Adds `run` dot products of four columns: w [run, VL, 4], q [n, 32]. Without VNNI sums of two
  * products are added in 16 bits, where all of a run fit. */
 GR_INLINE void add_dots(const uint8_t *w, const int8_t *q, int n, int run, bool sign,
-                        vi dot[INT8_TILE])
+                        vi dot[INT8_PART])
 {
 #ifndef GR_LEVEL_avx512
     if (run > 1) {
-        vi pairs[INT8_TILE];
+        vi pairs[INT8_PART];
         GR_UNROLL
         for (int c = 0; c < run; c++)
             GR_UNROLL
@@ -127,48 +127,68 @@ GR_INLINE void add_dots(const uint8_t *w, const int8_t *q, int n, int run, bool 
     }
 }
 
-/* sum += the products of a tile of n entries with panel i of a block. */
-GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_block *b, int64_t i,
-                       const char *x, int n, struct unit_kind kind, int run,
+/* Entries of a tile of `tile`, from entry `at` on. */
+struct part {
+    const char *x; /* of the tile */
+    int64_t tile, at;
+};
+
+/* sum += the products of n entries with INT8_PANELS panels of a block from panel i on: a word of x
+ * is loaded once for all panels, a register of weights once for all entries. */
+GR_INLINE void part_of(const struct int8_shape *s, const struct int8_block *b, int64_t i,
+                       const struct part *x, int n, struct unit_kind kind, int run,
                        struct int8_ahead *ahead, float *sum)
 {
     const int group = kind.group;
-    const struct int8_many e = int8_many(s, (void *)(uintptr_t)x, n);
-    const struct int8_panel p = int8_panel(b, i, 0, group);
+    const int64_t tile = x->tile;
+    const struct int8_many e = int8_many(s, (void *)(uintptr_t)x->x, tile);
     const struct int8_groups of = int8_groups(s, b, group);
+    struct int8_panel p[INT8_PANELS];
     struct int8_ahead a = *ahead;
-    vf acc[INT8_TILE];
+    vf acc[INT8_PANELS][INT8_PART];
     GR_UNROLL
-    for (int t = 0; t < n; t++)
-        acc[t] = vf_load(sum + t * INT8_ROWS);
-    for (int64_t g = of.lo, k = 0; g < of.hi; g++, k++) {
-        const uint8_t *w = p.q + k * group * VL;
-        const int8_t *q = e.q + g * group / 32 * 32 * n + g * group % 32;
-        const float *step = e.step + g * group / 32 * n;
-        int8_ask(&a);
-        vi dot[INT8_TILE];
+    for (int k = 0; k < INT8_PANELS; k++) {
+        p[k] = int8_panel(b, i + k, 0, group);
         GR_UNROLL
         for (int t = 0; t < n; t++)
-            dot[t] =
-                kind.min || kind.sign ? vi_set(0) : vi_set(((const int32_t *)e.extra)[g * n + t]);
+            acc[k][t] = vf_load(sum + t * INT8_ROWS + k * VL);
+    }
+    for (int64_t g = of.lo, j = 0; g < of.hi; g++, j++) {
+        const int8_t *q = e.q + (g * group / 32 * tile + x->at) * 32 + g * group % 32;
+        const float *step = e.step + g * group / 32 * tile + x->at;
+        const char *extra = (const char *)e.extra + (g * tile + x->at) * 4;
+        vi dot[INT8_PANELS][INT8_PART];
+        int8_ask(&a);
+        GR_UNROLL
+        for (int k = 0; k < INT8_PANELS; k++)
+            GR_UNROLL
+        for (int t = 0; t < n; t++)
+            dot[k][t] = kind.min || kind.sign ? vi_set(0) : vi_set(((const int32_t *)extra)[t]);
         GR_UNROLL
         for (int c = 0; c < group / 4; c += run)
-            add_dots(w + c * VL * 4, q + c * 4, n, run, kind.sign, dot);
-        vf d = vf_load(p.d + k * VL);
+            GR_UNROLL
+        for (int k = 0; k < INT8_PANELS; k++)
+            add_dots(p[k].q + (j * group + c * 4) * VL, q + c * 4, n, run, kind.sign, dot[k]);
         GR_UNROLL
-        for (int t = 0; t < n; t++)
-            acc[t] = vf_fma(vf_of_int(dot[t]), d * vf_set(step[t]), acc[t]);
-        if (kind.min) {
-            vf m = vf_load(p.m + k * VL);
+        for (int k = 0; k < INT8_PANELS; k++) {
+            const vf d = vf_load(p[k].d + j * VL);
             GR_UNROLL
             for (int t = 0; t < n; t++)
-                acc[t] = vf_fma(m, vf_set(((const float *)e.extra)[g * n + t]), acc[t]);
+                acc[k][t] = vf_fma(vf_of_int(dot[k][t]), d * vf_set(step[t]), acc[k][t]);
+            if (kind.min) {
+                const vf m = vf_load(p[k].m + j * VL);
+                GR_UNROLL
+                for (int t = 0; t < n; t++)
+                    acc[k][t] = vf_fma(m, vf_set(((const float *)extra)[t]), acc[k][t]);
+            }
         }
     }
     *ahead = a;
     GR_UNROLL
+    for (int k = 0; k < INT8_PANELS; k++)
+        GR_UNROLL
     for (int t = 0; t < n; t++)
-        vf_store(sum + t * INT8_ROWS, acc[t]);
+        vf_store(sum + t * INT8_ROWS + k * VL, acc[k][t]);
 }
 
 /* Returns how many sums of two products of a quant and an s8 fit 16 bits, 4 at most, as compilers
@@ -200,28 +220,32 @@ static int longest_run(struct unit_kind kind)
     KIND(false, 16, true, 4)
 #endif
 
-GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_block *b, int64_t i,
-                      const char *x, int n, struct int8_ahead *a, float *sum)
+GR_INLINE void part_n(const struct int8_shape *s, const struct int8_block *b, int64_t i,
+                      const struct part *x, int n, struct int8_ahead *a, float *sum)
 {
     const int run = longest_run(s->kind);
 #define KIND(sign_, group_, min_, run_)                                                            \
     if (s->kind.sign == sign_ && s->kind.group == group_ && s->kind.min == min_ && run == run_) {  \
         const struct unit_kind kind = {.group = group_, .min = min_, .sign = sign_};               \
-        tile_of(s, b, i, x, n, kind, run_, a, sum);                                                \
+        part_of(s, b, i, x, n, kind, run_, a, sum);                                                \
     }
     KINDS(KIND)
 #undef KIND
 }
 
-static void tile_any(const struct int8_shape *s, const struct int8_block *b, int64_t i,
-                     const char *x, int64_t tile, struct int8_ahead *a, float *sum)
+static void part_any(const struct int8_shape *s, const struct int8_block *b, int64_t i,
+                     const struct part *x, int64_t n, struct int8_ahead *a, float *sum)
 {
-    switch (tile) {
+    switch (n) {
 #define SIZE(n)                                                                                    \
     case n:                                                                                        \
-        tile_n(s, b, i, x, n, a, sum);                                                             \
+        part_n(s, b, i, x, n, a, sum);                                                             \
         break;
-        INT8_SIZES(SIZE)
+        SIZE(2)
+        SIZE(4)
+#ifdef GR_LEVEL_avx512
+        SIZE(6)
+#endif
 #undef SIZE
     default:
         break;
@@ -231,6 +255,9 @@ static void tile_any(const struct int8_shape *s, const struct int8_block *b, int
 void FN(int8_tile)(const struct int8_shape *s, const struct int8_block *b, const char *x,
                    int64_t tile, struct int8_ahead *a, float *sum)
 {
-    for (int64_t i = 0; i < b->n_panel; i++)
-        tile_any(s, b, i, x, tile, a, sum + i * VL);
+    for (int64_t i = 0; i < b->n_panel; i += INT8_PANELS)
+        for (int64_t t = 0; t < tile; t += INT8_PART) {
+            const struct part part = {x, tile, t};
+            part_any(s, b, i, &part, GR_MIN(INT8_PART, tile - t), a, sum + t * INT8_ROWS + i * VL);
+        }
 }
