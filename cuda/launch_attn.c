@@ -20,8 +20,9 @@ enum {
     ANY_THREADS = 128,
     DECODE_THREADS = 128,
     DECODE_QUERIES = 16,
-    DECODE_HEADS = 4,  /* of a block of attn_decode_join */
-    DECODE_ROUNDS = 4, /* of blocks that a device holds at once */
+    DECODE_HEADS = 4,    /* of a block of attn_decode_join */
+    DECODE_ROUNDS = 4,   /* of blocks that a device holds at once */
+    DECODE_BLOCKS = 256, /* of a token, each with one chunk: two a multiprocessor of an H200 */
     PREFILL_THREADS = 128,
     PREFILL_QUERIES = 64, /* of a tile */
     PREFILL_SM90_THREADS = 384,
@@ -177,14 +178,22 @@ static bool tiled(const struct gr_args_attn *a)
            (!far || (aligned(&a->q_far) && aligned(&a->k_far) && a->k_far.dtype == a->k.dtype));
 }
 
-/* Number of chunks of what a token may see, and scratch memory for their results: chunks of 256
- * items each, while 64 MiB hold them. The list's capacity bounds them, as its length is not known
- * here. Fewer tokens never ask for more scratch. */
+/* Chunks of the longest span: those of all heads are DECODE_BLOCKS, whatever the device holds.
+ * A block joins all chunks of a head, so 64 at most. */
+static int64_t most_chunks(const struct gr_args_attn *a)
+{
+    int64_t gqa = a->n_head / a->n_head_kv, tiles = (gqa + DECODE_QUERIES - 1) / DECODE_QUERIES;
+    return GR_MAX(8, GR_MIN(64, DECODE_BLOCKS / (a->n_head_kv * tiles)));
+}
+
+/* Number of chunks of what a token may see, and scratch memory for their results, of at most
+ * 64 MiB. The list's capacity bounds them, as its length is not known here. Fewer tokens never ask
+ * for more scratch. */
 static void set_chunks(struct gr_launcher *l, const struct gr_args_attn *a,
                        struct gr_kernel_attn *k)
 {
     int64_t result = a->q.rows * a->n_head * (a->d_v + 4) * 4, most = INT64_C(64) << 20,
-            need = (a->list.cols + 255) / 256;
+            need = GR_MIN(most_chunks(a), (a->list.cols + GR_ATTN_CHUNK - 1) / GR_ATTN_CHUNK);
     k->n_chunk = (int32_t)GR_MAX(1, GR_MIN(most / result, need));
     k->part = gr_launch_scratch(l, (size_t)GR_MAX(result, GR_MIN(most, need * result)));
 }

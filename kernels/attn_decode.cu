@@ -9,13 +9,14 @@
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one
 // or two tiles of rows are always under way (cp.async, by row number), and two or three blocks
 // share a multiprocessor, and the first two tiles are asked of L2 before the launch in front is
-// over. Grid: (tokens, KV heads x tiles of their heads, blocks that walk over the
-// chunks), by shapes alone: the tokens' spans are data. A block whose token is not
-// the first of its 16 queries, or whose first chunk lies behind the span, leaves at once. Chunks
-// are 256 items, or a multiple where scratch of 64 MiB has no room for so many (of 32 heads of 128
-// columns: beyond 1,016,000 items for one token, 127,000 for 8, 15,800 for 64), counted from the
-// beginning of the group's span: so results depend neither on the list, its length and its room,
-// nor on the grid or other sequences.
+// over. Grid: (tokens, KV heads x tiles of their heads, blocks that walk over the chunks), by
+// shapes alone: the tokens' spans are data. A block whose token is not the first of its 16 queries,
+// or whose first chunk lies behind the span, leaves at once. Chunks are 256 items; of a longer span
+// than n_chunk of those they are n_chunk of one length, so that an H200 has all of a token under
+// way at once, and joining them takes no longer. They are counted from the beginning of the group's
+// span, and n_chunk is of the shape (of 8 KV heads 32: from 8,193 items on), or less where scratch
+// of 64 MiB has no room (of 32 heads of 128 columns: of more than 124 tokens): so results depend
+// neither on the list, its length and its room, nor on the grid or other sequences.
 //
 // A block: 16 queries x 32 or 64 keys. Four warps share the keys for the logits and the columns of
 // V for the output; head sizes are run-time numbers, NP pairs of 8 columns of V a warp. Products
@@ -25,7 +26,7 @@
 #include "kernels/last.cuh"
 #include "kernels/packed_x.cuh"
 
-enum { THREADS = 128, WARPS = 4, QUERIES = 16, CHUNK = 256 };
+enum { THREADS = 128, WARPS = 4, QUERIES = 16 };
 
 // The queries of a block: of group g and heads [h0, h0 + n_head).
 struct tile {
@@ -42,8 +43,7 @@ GR_DEV bool token_of(const tile &b, int row, int &t, int &h)
 // Items of a chunk, and how many chunks there are.
 GR_DEV int chunk_len(const gr_kernel_attn &a, const attn_span &s)
 {
-    int n = s.hi - s.lo, most = CHUNK * a.n_chunk;
-    return (n + most - 1) / most * CHUNK;
+    return max((int)GR_ATTN_CHUNK, (s.hi - s.lo + a.n_chunk - 1) / a.n_chunk);
 }
 GR_DEV int n_chunk(const gr_kernel_attn &a, const attn_span &s)
 {

@@ -368,6 +368,18 @@ Test(attn, long_spans)
     attn_case_of(s, VIEW_CAUSAL, OPS_NORMAL, true, 0);
 }
 
+/* Of 32 heads a GPU has eight chunks: of 256 cells each, and of more, the last one shorter. */
+Test(attn, spans_of_longer_chunks)
+{
+    struct shape s = {1, 2048, 32, 32, 16, 16, GR_F16, GR_F16, 0, 0, false, false, 0};
+    attn_case(s, VIEW_ALL, OPS_NORMAL);
+    s.n_kv = 2049;
+    attn_case(s, VIEW_ALL, OPS_NORMAL);
+    s = (struct shape){2, 2500, 32, 32, 32, 32, GR_Q8_0, GR_F16, 0, 0, true, true, 0};
+    attn_case(s, VIEW_CAUSAL, OPS_NORMAL);
+    attn_case(s, VIEW_HALF, OPS_NORMAL);
+}
+
 /* An output that only single floats can be stored to. */
 Test(attn, unaligned_output)
 {

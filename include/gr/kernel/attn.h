@@ -11,6 +11,9 @@
  * registers for that. */
 enum { GR_ATTN_TURNED = 128 };
 
+/* Items of a chunk of attn_decode, of spans of no more than n_chunk of those. */
+enum { GR_ATTN_CHUNK = 256 };
+
 /* True of types whose planes attn_decode multiplies as they are; others become f16 first. */
 GR_FN bool gr_attn_by_planes(int32_t type)
 {
@@ -66,7 +69,7 @@ struct gr_kernel_attn {
     struct gr_attn_smem smem;
     float *part;     /* attn_decode: [n_tok][n_chunk][n_head][d_v + 4]: an output, its largest
                         logit (in powers of two), its sum */
-    int32_t n_chunk; /* chunks of the longest span, whatever room a list has */
+    int32_t n_chunk; /* chunks of the longest span, or of all that a list has room for */
     int32_t n_each;  /* attn_decode: tokens of a block, at most 64 */
     int32_t n_pack;  /* heads of a group that share a tile of queries */
     int32_t n_tile;  /* tiles of queries that a group's heads make */

@@ -179,6 +179,47 @@ static void long_rows(int64_t n_tok, int64_t cols, const char *what)
     done(&p);
 }
 
+/* Attention over a list of n_item items, which may name a cell more than once, and the product of
+ * what comes out. */
+static void attention_of(int64_t n_tok, int64_t n_head, int64_t n_kv, int n_item, int64_t launches,
+                         const char *what)
+{
+    enum { N_ITEM = 2300, N_TOK = 25 };
+    static int32_t list[N_ITEM], span[3 * N_TOK];
+    const int64_t n_cell = 600 * N_KV / n_kv;
+    cr_assert(n_item <= N_ITEM && n_tok <= N_TOK);
+    struct program p = program(9);
+    for (int i = 0; i < n_item; i++)
+        list[i] = (int32_t)(i * 7 % n_cell);
+    for (int i = 0; i < N_TOK; i++)
+        span[3 * i] = span[3 * i + 1] = 10 * i, span[3 * i + 2] = n_item - i;
+    struct gr_ten y = ten(&p, n_tok, n_head * D), out = ten(&p, n_tok, 64),
+                  spans = integers(&p, span, 3 * n_tok);
+    spans.rows = n_tok, spans.cols = 3, spans.row_bytes = 12;
+    node(&p, GR_OP_ATTN)->a.attn = (struct gr_args_attn){.q = ten(&p, n_tok, n_head * D),
+                                                         .k = cache(&p, n_cell, n_kv * D),
+                                                         .v = cache(&p, n_cell, n_kv * D),
+                                                         .list = integers(&p, list, n_item),
+                                                         .span = spans,
+                                                         .pos = integers(&p, list, n_tok),
+                                                         .key_pos = integers(&p, list, n_item),
+                                                         .y = y,
+                                                         .n_head = n_head,
+                                                         .n_head_kv = n_kv,
+                                                         .d_k = D,
+                                                         .d_v = D,
+                                                         .scale = 0.2f};
+    matmul(&p, y, out, none);
+    same(&p, launches, what);
+    done(&p);
+}
+
+/* The same in three chunks. */
+static void attention(int64_t n_tok, int64_t n_head, int64_t launches, const char *what)
+{
+    attention_of(n_tok, n_head, N_KV, 600, launches, what);
+}
+
 /* One program where each block has a tile, and where a device holds so few blocks that each has
  * several: of one or more slices, items and products, and not all as many. */
 static void on_devices(int which)
@@ -211,6 +252,9 @@ static void on_devices(int which)
         case 7:
             long_rows(2, 1536, "rows of two turns");
             break;
+        case 8: /* spans of more items than 32 heads have in chunks of 256 */
+            attention_of(2, 32, 32, 2300, 3, "eight chunks");
+            break;
         default:
             long_rows(20, 2112, "twenty tokens, rows of several turns");
         }
@@ -221,7 +265,7 @@ static void on_devices(int which)
 
 Test(fused, bits_are_those_of_any_device)
 {
-    for (int i = 0; i <= 8; i++)
+    for (int i = 0; i <= 9; i++)
         on_devices(i);
 }
 
@@ -240,37 +284,6 @@ Test(fused, packed_x_of_a_product)
     norm(&p, x, x, 128);
     matmul(&p, x, z, none);
     same(&p, 3, "a norm in place");
-    done(&p);
-}
-
-/* Attention in three chunks, and the product of what comes out. */
-static void attention(int64_t n_tok, int64_t n_head, int64_t launches, const char *what)
-{
-    enum { N_CELL = 600, N_TOK = 25 };
-    static int32_t list[N_CELL], span[3 * N_TOK];
-    struct program p = program(9);
-    for (int i = 0; i < N_CELL; i++)
-        list[i] = (i * 7) % N_CELL;
-    for (int i = 0; i < N_TOK; i++)
-        span[3 * i] = span[3 * i + 1] = 10 * i, span[3 * i + 2] = N_CELL - i;
-    struct gr_ten y = ten(&p, n_tok, n_head * D), out = ten(&p, n_tok, 64),
-                  spans = integers(&p, span, 3 * n_tok);
-    spans.rows = n_tok, spans.cols = 3, spans.row_bytes = 12;
-    node(&p, GR_OP_ATTN)->a.attn = (struct gr_args_attn){.q = ten(&p, n_tok, n_head * D),
-                                                         .k = cache(&p, N_CELL, N_KV * D),
-                                                         .v = cache(&p, N_CELL, N_KV * D),
-                                                         .list = integers(&p, list, N_CELL),
-                                                         .span = spans,
-                                                         .pos = integers(&p, list, n_tok),
-                                                         .key_pos = integers(&p, list, N_CELL),
-                                                         .y = y,
-                                                         .n_head = n_head,
-                                                         .n_head_kv = N_KV,
-                                                         .d_k = D,
-                                                         .d_v = D,
-                                                         .scale = 0.2f};
-    matmul(&p, y, out, none);
-    same(&p, launches, what);
     done(&p);
 }
 
