@@ -72,14 +72,14 @@ GR_INLINE vf panel_u8(vi x, int k)
 
 /* ---- blocks of 32 ---- */
 
-/* Stores the factors of eight blocks, f16 at byte `at` of each. */
+/* Stores the factors of eight blocks, f16 at byte `at` of each; 14 more bytes exist behind each. */
 GR_INLINE void panel_factors(const struct panel_rows *r, int64_t size, int64_t at, float *d)
 {
-    gr_half half[8 * VL];
-    panel_halves(r, 8, size, at, half);
-    GR_UNROLL
-    for (int b = 0; b < 8; b++)
-        vf_store(d + b * VL, vf_half(half + b * VL));
+    for (int b = 0; b < 8; b++) {
+        vi x[4];
+        vi_load_rows(r->p + b * size + at, r->stride, x);
+        vf_store(d + b * VL, vf_low_half(x[0]));
+    }
 }
 
 /* The same, unpacked row by row. */
