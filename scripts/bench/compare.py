@@ -72,6 +72,14 @@ def flags_of(name, a):
     return [word for k in KEYS for word in (names[k], ",".join(map(str, lists[k])))]
 
 
+def forget(path):
+    """Drops a file from the page cache. It is then read anew, in huge pages where Linux and the file system have them, and not
+    from whatever small pages it was written to."""
+    with open(path, "rb") as f:
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 class Model:
     def __init__(self, a, kind):
         self.a, self.kind, self.shape = a, kind, make_model.SHAPES[a.shape]
@@ -83,6 +91,7 @@ class Model:
 
     def make(self):
         make_model.make(str(self.path), self.a.shape, self.kind, self.n_vocab, self.n_layer)
+        forget(self.path)
 
     def cost(self, t):
         """Bytes that a pass over these tokens reads of weights and, of keys and values, on average; and its flops. A prompt
