@@ -428,16 +428,15 @@ static const float *foreign_result(const struct ops_case *c, int t)
     return (const float *)(const void *)(c->buf[c->n_buf - 1].result + t * y->row_bytes);
 }
 
-/* A cell that is not a number for the token that sees it does not exist for the others. */
-Test(attn, foreign_cells_do_not_matter)
+static void foreign_cells_of(uint32_t type)
 {
-    enum { N_TOK = 3, D = 24 };
+    enum { N_TOK = 3, D = 48 };
     for (enum gr_cpu_level level = GR_CPU_REF; ops_on_cpu() && level < GR_CPU_N_LEVEL; level++) {
         float y[2][N_TOK][D];
         for (int poisoned = 0; poisoned < 2 && gr_cpu_has(level); poisoned++) {
             struct ops_case c;
             struct gr_backend *b;
-            struct gr_args_attn *a = foreign_case(&c, N_TOK, D, GR_F32);
+            struct gr_args_attn *a = foreign_case(&c, N_TOK, D, type);
             if (poisoned)
                 poison(&a->k, 40), poison(&a->v, 40);
             cr_assert_eq(gr_cpu_open(&b, 1, 1, level), 0);
@@ -453,7 +452,57 @@ Test(attn, foreign_cells_do_not_matter)
     }
 }
 
-/* The same on GPUs, where tokens share products: there within the tolerance. */
+/* A cell that is not a number for the token that sees it does not exist for the others. */
+Test(attn, foreign_cells_do_not_matter)
+{
+    foreign_cells_of(GR_F32);
+    foreign_cells_of(GR_F16);
+}
+
+/* Runs the last n of `all` tokens of a text; y [n_head * d] of the last one. */
+static void run_last(int all, int n, int gqa, int d, enum gr_cpu_level level, float *y)
+{
+    enum { HEADS = 3, N_KV = 150 };
+    struct ops_case c;
+    struct gr_backend *b;
+    ops_case_init(&c, GR_OP_ATTN, 18, "the last %d of %d tokens", n, all);
+    struct gr_args_attn *a = &c.node.a.attn;
+    *a = (struct gr_args_attn){.k = ops_random_cache(&c, GR_F16, N_KV, HEADS * d),
+                               .v = ops_random_cache(&c, GR_F16, N_KV, HEADS * d),
+                               .q = ops_random(&c, GR_F32, 1, all, HEADS * gqa * d, OPS_NORMAL),
+                               .list = ops_integers(&c, N_KV, 0, N_KV - 1),
+                               .span = ops_new(&c, GR_I32, 1, n, 3),
+                               .y = ops_new(&c, GR_F32, 1, n, HEADS * gqa * d),
+                               .n_head = HEADS * gqa,
+                               .n_head_kv = HEADS,
+                               .d_k = d,
+                               .d_v = d,
+                               .scale = 0.1f};
+    a->q.data = gr_ten_row(&a->q, 0, all - n), a->q.rows = n;
+    for (int t = 0; t < n; t++)
+        set_span(gr_ten_row(&a->span, 0, t), 0, 0, N_KV - n + t + 1);
+    cr_assert_eq(gr_cpu_open(&b, 1, 1, level), 0);
+    ops_run(&c, b);
+    memcpy(y, foreign_result(&c, n - 1), (size_t)(HEADS * gqa * d) * sizeof *y);
+    b->api->close(&b);
+    ops_case_fini(&c);
+}
+
+/* A token alone has few queries, twelve have many. */
+Test(attn, few_queries_give_the_bits_of_many)
+{
+    float many[3 * 9 * 96], few[3 * 9 * 96];
+    for (enum gr_cpu_level level = GR_CPU_AVX2; ops_on_cpu() && level < GR_CPU_N_LEVEL; level++)
+        for (int gqa = 1; gqa <= 9 && gr_cpu_has(level); gqa++)
+            for (int d = 16; d <= 96; d += 16) {
+                run_last(12, 12, gqa, d, level, many);
+                run_last(12, 1, gqa, d, level, few);
+                cr_assert(!memcmp(few, many, (size_t)(3 * gqa * d) * sizeof *few), "[%s] %d, %d",
+                          gr_cpu_level_name(level), gqa, d);
+            }
+}
+
+/* Foreign cells on GPUs, where tokens share products: there within the tolerance. */
 static void check_foreign(struct ops_case *c, int device, int n_tok, int d)
 {
     struct gr_backend *b = ops_device(c, device);

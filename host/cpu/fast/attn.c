@@ -11,14 +11,15 @@
  * order of a sum. For gr_node.by_row neither do other tokens: nothing is split, and tokens of a run
  * begin to see at the same item, so that with a sliding window each is a run of its own.
  *
+ * Few queries of f16 are multiplied without the conversion (attn_rows.h), with the same result.
+ *
  * Rounding: queries, products, weights and sums are f32. Traffic: every visible row of K and V once
  * per tile of tokens. */
 #include <math.h>
 #include <string.h>
 
+#include "cpu/fast/attn_rows.h"
 #include "cpu/fast/fast.h"
-#include "cpu/fast/rows.h"
-#include "gr/planes.h"
 
 enum {
     CELLS = 64,      /* cells converted at a time; bits of a mask */
@@ -27,7 +28,7 @@ enum {
     CHUNK_MIN = 512, /* fewest cells per chunk */
     WHOLE = 768,     /* runs of up to this many cells are not split */
     HEADS = 8,       /* KV heads per item at most */
-    FEW = 8,         /* queries for a KV head with which an item has several */
+    TILES = 4,       /* tiles for each thread, when every token is a run of its own */
 };
 
 struct shape {
@@ -118,8 +119,18 @@ static int64_t chunks_at(const struct gr_args_attn *a, const struct shape *s, in
     return chunks_of(s, r.hi - r.lo);
 }
 
+/* Returns whether every token is a run of its own, whatever the tiles are. */
+static bool all_alone(const struct gr_args_attn *a, const struct shape *s)
+{
+    for (int64_t t = 0; t < a->q.rows; t++)
+        if (run_of(a, s, t, a->q.rows).n_tok > 1)
+            return false;
+    return true;
+}
+
 /* Counts chunks and items from the spans. Where memory is the limit, an item has several KV heads,
- * so that neighbouring columns of K and V are read soon after each other. */
+ * so that neighbouring columns of K and V are read soon after each other; texts side by side have
+ * tiles small enough for that. */
 static void count_items(const struct gr_args_attn *a, struct shape *s, int n_thread)
 {
     s->n_chunk = 1;
@@ -127,6 +138,10 @@ static void count_items(const struct gr_args_attn *a, struct shape *s, int n_thr
         struct run r = run_of(a, s, t, tile_end(a, s, t));
         s->n_chunk = GR_MAX(s->n_chunk, chunks_of(s, r.hi - r.lo));
         n = r.n_tok;
+    }
+    if (all_alone(a, s)) {
+        s->tile = GR_MAX(1, GR_MIN(s->tile, a->q.rows / (TILES * n_thread)));
+        s->n_tile = (a->q.rows + s->tile - 1) / s->tile;
     }
     int64_t heads = 1, most = s->n_tile * a->n_head_kv * s->n_chunk / (4 * n_thread);
     while (run_of(a, s, 0, tile_end(a, s, 0)).n_tok * s->gqa <= FEW && 2 * heads <= most &&
@@ -152,7 +167,6 @@ struct item {
     float *logits;                 /* [n_query, CELLS], then weights */
     float *far_logits;             /* [n_query, CELLS], with far keys */
     float *away;                   /* [CELLS] positions of the cells minus the token's */
-    int64_t next, n_next;          /* items of the list: the first block of the next run */
 };
 
 static size_t item_bytes(const struct shape *s)
@@ -214,74 +228,6 @@ static uint64_t bits(int64_t lo, int64_t hi)
 {
     lo = GR_MAX(lo, 0), hi = GR_MIN(hi, 64);
     return lo >= hi ? 0 : ~UINT64_C(0) >> (64 - (hi - lo)) << lo;
-}
-
-/* Items of the list, n from `list` on: columns of a head from byte `at` of each row, steps of
- * planes from byte `step`. */
-struct place {
-    const int32_t *list;
-    int64_t n, at, step;
-};
-
-/* d columns in a cache, and those that are read next. */
-struct part {
-    const struct gr_ten *cache;
-    int64_t d;
-    struct place now, next;
-};
-
-/* Converts the rows to f32, padded with zero rows to a multiple of VL, and asks for the next ones:
- * a head's rows are too far apart for the hardware prefetcher. With `check`: false when a row is
- * not finite. */
-GR_INLINE bool load_rows_of(uint32_t dtype, const struct part *p, int64_t ld, bool check,
-                            float *rows)
-{
-    const struct place *now = &p->now, *next = &p->next;
-    vf bad = vf_set(0);
-    bool planes = gr_planes_are(dtype);
-    size_t bytes =
-        planes ? (size_t)gr_planes_codes(dtype, p->d) : gr_row_bytes(dtype, (uint64_t)p->d);
-    for (int64_t c = 0, asked = 0; c < now->n; c++) {
-        const char *src = gr_ten_row(p->cache, 0, now->list[c]);
-        float *row = rows + c * ld;
-        for (; asked < next->n * (c + 1) / now->n; asked++) {
-            const char *ask = gr_ten_row(p->cache, 0, next->list[asked]);
-            for (size_t line = 0; line < bytes; line += 64)
-                _mm_prefetch(ask + next->at + line, _MM_HINT_T1);
-            if (planes)
-                _mm_prefetch(ask + next->step, _MM_HINT_T1);
-        }
-        row_to_f32(dtype, src + now->at, src + now->step, p->d, row);
-        for (int64_t k = 0; check && k < p->d; k += VL)
-            bad = vf_fma(vf_load(row + k), vf_set(0), bad); /* 0 times infinity or NaN is NaN */
-    }
-    for (int64_t c = now->n; c < GR_PAD(now->n, VL); c++)
-        memset(rows + c * ld, 0, (size_t)ld * sizeof *rows);
-    return !check || vf_sum(bad) == 0;
-}
-
-static bool load_rows(const struct part *p, int64_t ld, bool check, float *rows)
-{
-    switch (p->cache->dtype) {
-    case GR_F16:
-        return load_rows_of(GR_F16, p, ld, check, rows);
-    case GR_BF16:
-        return load_rows_of(GR_BF16, p, ld, check, rows);
-    case GR_Q8_0:
-        return load_rows_of(GR_Q8_0, p, ld, check, rows);
-    case GR_Q4_0:
-        return load_rows_of(GR_Q4_0, p, ld, check, rows);
-    case GR_Q4_1:
-        return load_rows_of(GR_Q4_1, p, ld, check, rows);
-    case GR_Q5_0:
-        return load_rows_of(GR_Q5_0, p, ld, check, rows);
-    case GR_Q5_1:
-        return load_rows_of(GR_Q5_1, p, ld, check, rows);
-    case GR_IQ4_NL:
-        return load_rows_of(GR_IQ4_NL, p, ld, check, rows);
-    default:
-        return load_rows_of(GR_F32, p, ld, check, rows);
-    }
 }
 
 /* x[c] += bias of head h for the distance of cell c, from the table `rel`. */
@@ -351,36 +297,44 @@ static void fold(struct item *i, int64_t k, int64_t n, uint64_t mask)
     i->sum[k] += vf_sum(sum);
 }
 
-/* A block of the run's items: [j, j + n) of the list; the run's items end at `end`. */
+/* A block of the run's items, [j, j + n) of the list, and the cells whose rows are asked for
+ * meanwhile. */
 struct block {
-    int64_t j, n, end;
+    int64_t j, n, n_ask;
+    int32_t ask[CELLS];
 };
 
-/* Items [j, j + n) in a cache: d columns of head h. */
-static struct place place_of(const struct item *i, int64_t j, int64_t n, const struct gr_ten *cache,
-                             int64_t d, int64_t h)
+/* Byte of column `col` in a row of a cache; of planes, of its code. */
+static int64_t column_at(const struct gr_ten *cache, int64_t col)
 {
-    int64_t col = cache->cols - (i->a->n_head_kv - h) * d;
-    return (struct place){gr_cpu_i32(&i->a->list, 0) + j, n,
-                          cache->planes ? gr_planes_codes(cache->dtype, col)
-                                        : (int64_t)gr_row_bytes(cache->dtype, (uint64_t)col),
-                          cache->planes ? gr_planes_step(cache->dtype, cache->cols, col) : 0};
+    return cache->planes ? gr_planes_codes(cache->dtype, col)
+                         : (int64_t)gr_row_bytes(cache->dtype, (uint64_t)col);
 }
 
-/* A block of the item's head, and behind it that of the next head, or of the first head the next
- * block, in this run or the next. */
+/* Items of the list, n from `list` on: in a cache, d columns of each of the heads [lo, hi). */
+static struct place place_of(const struct item *i, const int32_t *list, int64_t n,
+                             const struct gr_ten *cache, int64_t d, int64_t lo, int64_t hi)
+{
+    int64_t first = cache->cols - (i->a->n_head_kv - lo) * d, end = first + (hi - lo) * d;
+    struct place p = {.list = list, .n = n, .at = column_at(cache, first)};
+    p.n_at = column_at(cache, end) - p.at;
+    if (cache->planes) {
+        p.step = gr_planes_step(cache->dtype, cache->cols, first);
+        p.n_step = gr_planes_step(cache->dtype, cache->cols, end) - p.step;
+    }
+    return p;
+}
+
+/* A block of the item's head; asked for is the head's share of cells, with all heads of the item:
+ * hardware that fetches ahead follows whole rows. */
 static struct part part_of(const struct item *i, const struct block *b, const struct gr_ten *cache,
                            int64_t d)
 {
-    const int64_t behind = b->j + b->n;
-    struct part p = {cache, d, place_of(i, b->j, b->n, cache, d, i->h_kv), {0}};
-    if (i->h_kv + 1 < i->h_hi)
-        p.next = place_of(i, b->j, b->n, cache, d, i->h_kv + 1);
-    else if (behind < b->end)
-        p.next = place_of(i, behind, GR_MIN(CELLS, b->end - behind), cache, d, i->h_lo);
-    else
-        p.next = place_of(i, i->next, i->n_next, cache, d, i->h_lo);
-    return p;
+    const int64_t k = i->h_kv - i->h_lo, n_head = i->h_hi - i->h_lo;
+    int64_t lo = b->n_ask * k / n_head, hi = b->n_ask * (k + 1) / n_head;
+    const int32_t *list = gr_cpu_i32(&i->a->list, 0) + b->j;
+    return (struct part){cache, d, place_of(i, list, b->n, cache, d, i->h_kv, i->h_kv + 1),
+                         place_of(i, b->ask + lo, hi - lo, cache, d, i->h_lo, i->h_hi)};
 }
 
 /* Returns the mask of a block's items that token t sees; with `near`, only those with plain
@@ -411,6 +365,10 @@ static void multiply(struct item *i, const struct block *b, const struct gr_ten 
 {
     struct part k = part_of(i, b, keys, i->a->d_k);
     int64_t n = GR_PAD(b->n, VL);
+    if (few_take(&k, i->n_query)) {
+        few_logits(&k, q, i->n_query, logits, CELLS);
+        return;
+    }
     (void)load_rows(&k, i->s.dk_pad, false, i->rows);
     for (int64_t c = 0; c < n; c += VL)
         FN(transpose)(i->rows + c * i->s.dk_pad, i->s.dk_pad, VL, i->s.dk_pad, i->kt + c, CELLS);
@@ -459,6 +417,8 @@ static void attend(struct item *i, const struct block *b)
         fold(i, q, n, mask_of(a, t, b, false));
     }
     struct part v = part_of(i, b, gr_ten_is(&a->v) ? &a->v : &a->k, a->d_v);
+    if (few_take(&v, i->n_query) && few_outputs(&v, i->p, i->n_query, i->acc, i->rows, i->s.dv_pad))
+        return;
     if (load_rows(&v, i->s.dv_pad, true, i->rows))
         FN(gemm)(i->p, i->n_query, i->rows, i->s.dv_pad, n, i->s.dv_pad, i->acc, i->s.dv_pad);
     else
@@ -524,6 +484,28 @@ static void join(const struct gr_args_attn *a, const struct shape *s, void *shar
     write_head(acc, sum, a->d_v, gr_cpu_f32(&a->y, row / a->n_head) + row % a->n_head * a->d_v);
 }
 
+/* Items of the list that are asked for before they are read: next those of [j, hi), then those of
+ * the runs of tokens [t, end); `n` have been, and are not read yet. */
+struct ahead {
+    int64_t j, hi, t, end, n;
+};
+
+/* Chooses the cells to ask for while the block is read: a block's number ahead. */
+static void look_ahead(const struct gr_args_attn *a, const struct shape *s, struct ahead *w,
+                       struct block *b)
+{
+    w->n = GR_MAX(w->n - b->n, 0);
+    for (b->n_ask = 0; w->n < CELLS; w->n++) {
+        for (; w->j == w->hi && w->t < w->end;) {
+            struct run r = run_of(a, s, w->t, w->end);
+            w->j = r.lo, w->hi = r.hi, w->t += r.n_tok;
+        }
+        if (w->j == w->hi)
+            return;
+        b->ask[b->n_ask++] = gr_cpu_i32(&a->list, 0)[w->j++];
+    }
+}
+
 /* Runs a work item: one chunk of the cells that the tokens of a tile see, for some KV heads, which
  * take turns block by block. */
 static void run_item(struct item item[HEADS], int64_t tile, int64_t chunk, int64_t h_lo,
@@ -532,25 +514,30 @@ static void run_item(struct item item[HEADS], int64_t tile, int64_t chunk, int64
     const struct gr_args_attn *a = item->a;
     const struct shape *s = &item->s;
     int64_t end = tile_end(a, s, tile * s->tile), h_hi = GR_MIN(h_lo + s->heads, a->n_head_kv);
+    struct ahead ahead = {0};
     for (int64_t t = tile * s->tile, n_tok; t < end; t += n_tok) {
-        struct run r = run_of(a, s, t, end), next = {0};
+        struct run r = run_of(a, s, t, end);
         int64_t n = chunk_cells(s, r.hi - r.lo), n_chunk = chunks_of(s, r.hi - r.lo);
         int64_t lo = r.lo + chunk * n, hi = GR_MIN(lo + n, r.hi);
         n_tok = r.n_tok;
         if (chunk >= n_chunk)
             continue;
-        if (n_chunk == 1 && t + n_tok < end)
-            next = run_of(a, s, t + n_tok, end);
         for (int64_t h = h_lo; h < h_hi; h++) {
             struct item *i = &item[h - h_lo];
             i->t0 = r.t0, i->n_tok = n_tok;
             i->h_kv = h, i->h_lo = h_lo, i->h_hi = h_hi;
-            i->next = next.lo, i->n_next = GR_MIN(CELLS, next.hi - next.lo);
             run_start(i, gr_ten_is(&a->sinks) && chunk == 0);
         }
-        for (int64_t j = lo; j < hi; j += CELLS)
+        if (s->n_chunk > 1 || !ahead.end) {
+            int64_t first = GR_MIN(CELLS, hi - lo);
+            ahead = (struct ahead){lo + first, hi, t + n_tok, s->n_chunk > 1 ? t : end, first};
+        }
+        for (int64_t j = lo; j < hi; j += CELLS) {
+            struct block b = {.j = j, .n = GR_MIN(CELLS, hi - j)};
+            look_ahead(a, s, &ahead, &b);
             for (int64_t h = h_lo; h < h_hi; h++)
-                attend(&item[h - h_lo], &(struct block){j, GR_MIN(CELLS, hi - j), hi});
+                attend(&item[h - h_lo], &b);
+        }
         for (int64_t h = h_lo; h < h_hi; h++)
             run_finish(&item[h - h_lo], chunk, n_chunk == 1, shared);
     }
