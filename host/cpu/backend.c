@@ -368,6 +368,23 @@ static int cpu_segment_new(struct gr_backend *b, const struct gr_segment *s, voi
     return rc;
 }
 
+static void move_to(struct gr_ten *t, uint32_t value, void *to)
+{
+    if (t->value == value)
+        t->data = (char *)to + t->offset;
+}
+
+static void cpu_segment_move(struct gr_backend *b, void *exec, uint32_t value, void *to)
+{
+    struct exec *e = exec;
+    (void)b;
+    for (int i = 0; i < e->n_node; i++)
+        for (const struct gr_operand *o = gr_op_info(e->node[i].op)->operands; o->role; o++)
+            move_to(gr_node_ten(&e->node[i], o), value, to);
+    for (int i = 0; i < e->n_tap; i++)
+        move_to(&e->tap[i].ten, value, to);
+}
+
 /* ---- running ---- */
 
 struct run {
@@ -512,6 +529,7 @@ static const struct gr_backend_api api = {
     .weight_upload = cpu_weight_upload,
     .segment_scratch = cpu_segment_scratch,
     .segment_new = cpu_segment_new,
+    .segment_move = cpu_segment_move,
     .segment_run = cpu_segment_run,
     .segment_free = cpu_segment_free,
     .set_timer = cpu_set_timer,

@@ -456,13 +456,29 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
     return v->backend->api->download(v->backend, out, r->data, (size_t)(r->rows * r->row_bytes));
 }
 
+/* Has a plan of one segment write its result to `out` (NULL: to the arena); false when it has to be
+ * copied there. */
+static bool move_result(struct gr_session *s, struct gr_cached_plan *c, void *out)
+{
+    const struct gr_ten *r = &c->plan.result;
+    const struct gr_value *value = gr_plan_find(&c->plan, r);
+    const struct gr_plan_segment *seg = c->plan.segment.data;
+    struct gr_backend *b = s->device[0].backend;
+    if (!value || value->device || c->plan.segment.n != 1 || seg->exchange ||
+        !b->api->segment_move || r->offset || value->bytes != GR_PAD(r->rows * r->row_bytes, 256))
+        return false;
+    b->api->segment_move(b, c->exec[0], r->value, out ? out : gr_session_at(s, &c->plan, r->value));
+    return true;
+}
+
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
     int rc = gr_offload_request(s, &c->plan, -1);
+    bool moved = move_result(s, c, out);
     c->n_run++;
     for (size_t i = 0; i < c->plan.segment.n && !rc; i++)
         rc = run_segment(s, c, i);
-    if (!rc && out && gr_ten_is(&c->plan.result))
+    if (!rc && out && !moved && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
     if (rc && c->plan.offload.n) /* uploads that no segment has waited for may still be running */
         s->device[s->offload.device].busy = true;

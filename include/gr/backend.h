@@ -128,6 +128,9 @@ struct gr_backend_api {
     /* Makes a segment ready (scratch memory, captured graph); *exec is freed by segment_free. *s
      * itself may be freed then. */
     int (*segment_new)(struct gr_backend *b, const struct gr_segment *s, void **exec);
+    /* Moves a value (gr_ten.value) of a segment to other memory, `to`, from the next run on. NULL:
+     * a backend that cannot. */
+    void (*segment_move)(struct gr_backend *b, void *exec, uint32_t value, void *to);
     /* Runs it; with tap_fn set, node by node, calling it for each tap. */
     int (*segment_run)(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
     void (*segment_free)(struct gr_backend *b, void **exec);

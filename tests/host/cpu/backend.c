@@ -207,6 +207,31 @@ Test(backend, taps)
     chain_fini(&c);
 }
 
+/* Views of a moved value keep their offsets; what is not of this value stays. */
+Test(backend, moved_value)
+{
+    enum { FIRST = 4 };
+    float z[2][FIRST + N] = {{0}};
+    struct chain c;
+    struct seen seen = {0};
+    chain_init(&c, 2);
+    struct gr_tap tap = tap_of(7, 5, c.x);
+    struct gr_ten *y = &c.node[7].a.binary.y;
+    y->value = tap.ten.value = 3, y->offset = tap.ten.offset = FIRST * sizeof(float);
+    c.node[6].a.binary.y.value = 4;
+    struct gr_segment s = {c.node, GR_COUNT(c.node), &tap, 1};
+    cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
+    for (int run = 0; run < 2; run++) {
+        c.b->api->segment_move(c.b, c.exec, 3, z[run]);
+        cr_assert_eq(c.b->api->segment_run(c.b, c.exec, see, &seen), 0);
+        cr_assert(c.x[0] == 7 * (run + 1) && c.x[N - 1] == 7 * (run + 1));
+        cr_assert(z[run][FIRST - 1] == 0 && z[run][FIRST] == 7 * run + 8);
+        cr_assert(z[run][FIRST + N - 1] == 7 * run + 8 && seen.value[run] == 7 * run + 8);
+    }
+    cr_assert(z[0][FIRST] == 8, "the memory of the first run is not written any more");
+    chain_fini(&c);
+}
+
 static _Atomic int stop;
 
 static void stop_at_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
