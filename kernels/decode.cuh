@@ -121,9 +121,8 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
 
     // The codes' pairs as f16 (or bf16): what mma_f16 takes for unit u, in two products. MULTIPLY:
     // shifts are multiplications, which costs registers.
-    template <bool MULTIPLY>
-    GR_METHOD void codes(int u, uint32_t (&a)[2][4],
-                         const iq4_values<MULTIPLY && IQ4> &iq4 = {}) const
+    template <bool MULTIPLY, bool KEPT = false>
+    GR_METHOD void codes(int u, uint32_t (&a)[2][4], const iq4_values<KEPT> &iq4 = {}) const
     {
 #pragma unroll
         for (int s = 0; s < 4; s++)
@@ -136,9 +135,10 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
                                                 : pair(u, r, s);
     }
     // The same times scales of 16 columns.
-    GR_METHOD void unit(int u, uint32_t (&a)[2][4]) const
+    template <bool KEPT = false>
+    GR_METHOD void unit(int u, uint32_t (&a)[2][4], const iq4_values<KEPT> &iq4 = {}) const
     {
-        codes<false>(u, a);
+        codes<false>(u, a, iq4);
         if constexpr (BY_16) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {

@@ -129,8 +129,9 @@ GR_DEV void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 // and group i of tokens, x.sum(i) those of the chunk's sums; x.enter(u) is called before unit u,
 // unless x.over(u, n): a row may end within a step, but not one of whole chunks. Where registers
 // suffice, the units of a step are added up before its scale.
-template <uint32_t T, int U, int M, int NT, class X>
-GR_DEV void product(const pack_step<T, U> (&w)[M], int n, X &&x, float (&acc)[M][NT][4])
+template <uint32_t T, int U, int M, int NT, class X, bool KEPT = false>
+GR_DEV void product(const pack_step<T, U> (&w)[M], int n, X &&x, float (&acc)[M][NT][4],
+                    const iq4_values<KEPT> &iq4 = {})
 {
     using S = pack_step<T, U>;
     constexpr bool TOGETHER = (S::K_BLOCK || S::BY_16) && M * NT == 1;
@@ -143,7 +144,7 @@ GR_DEV void product(const pack_step<T, U> (&w)[M], int n, X &&x, float (&acc)[M]
         uint32_t a[M][2][4];
 #pragma unroll
         for (int m = 0; m < M; m++)
-            w[m].unit(u, a[m]);
+            w[m].unit(u, a[m], iq4);
 #pragma unroll
         for (int i = 0; i < NT; i++) {
             uint4 b = x.unit(u, i);

@@ -143,6 +143,9 @@ template <uint32_t T, int U, int NT> struct mv_some {
     static constexpr bool EPILOGUE = NT == 1;
     static constexpr int TOKENS = 8 * NT, SUMS = NT * 128; // of a warp, in shared memory
     struct mv_x_ahead<S, NT> x;
+    // Constants stay in registers, as copies would be instructions, where 8.0 has any left.
+    static constexpr bool KEPT = S::IQ4 && (NT == 3 || T == GR_IQ4_NL);
+    iq4_values<KEPT> iq4;
     float acc[1][NT][4] = {}, part[1][NT][4];
 
     GR_METHOD mv_some(const struct gr_matmul_args &a, const struct mm_item &item) : x(a, item)
@@ -167,7 +170,7 @@ template <uint32_t T, int U, int NT> struct mv_some {
     GR_METHOD void add(S (&w)[1], int n) // n units are left
     {
         w[0].arrived();
-        product<T, U, 1, NT>(w, n, x, part);
+        product<T, U, 1, NT>(w, n, x, part, iq4);
     }
     GR_METHOD void end(const struct gr_matmul_args &a, const struct mm_item &item, int chunk)
     {
