@@ -234,6 +234,7 @@ static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int n
     for (int i = n; i-- > 0;) {
         const uint32_t mine = n_half * n_segment > 1 ? GR_MIN(left, a[i].n_whole) : 0;
         a[i].n_half = (int32_t)n_half, a[i].n_segment = (int32_t)n_segment;
+        a[i].half = (int32_t)(n_x_row + GR_SM90_BOX - 1) / (2 * GR_SM90_BOX) * GR_SM90_BOX;
         a[i].n_whole -= mine;
         a[i].n_work = a[i].n_whole + mine * n_half * n_segment;
         a[i].sums = n_segment > 1 ? sums + (size_t)first * n_segment * tile : NULL;
@@ -292,6 +293,15 @@ static struct gr_matmul_sm90_args args_sm90(const struct group *g, uint32_t n_x,
     return a;
 }
 
+/* The kernel of a group: a narrow one for tokens that make one tile, neither half full nor full. */
+static struct gr_matmul_name name_sm90(const struct gr_launcher *l, const struct gr_matmul_args *m,
+                                       uint32_t n_x, int64_t n_x_row)
+{
+    const struct gr_matmul_name narrow = gr_matmul_name("tile_narrow_sm90", &m->w);
+    const bool one = n_x == 1 && !m->tiles && n_x_row > GR_SM90_HALF && n_x_row <= GR_SM90_NARROW;
+    return one && gr_launch_has(l, narrow.text) ? narrow : gr_matmul_name("tile_sm90", &m->w);
+}
+
 /* Notes n groups of products of the same packed x on wgmma, in n_x tiles of up to n_x_row rows
  * each: a launch a group, beside the one in front. Clusters are of neighbours: the two
  * multiprocessors of a TPC, which all devices have whole. */
@@ -316,8 +326,9 @@ static int tiles_sm90(struct gr_launcher *l, const struct group *g, int n, uint3
         a[i].n_cluster = GR_MIN(a[i].n_work, GR_MAX(1, (uint32_t)facts->n_sm / n_block));
         const struct gr_grid grid = {a[i].n_cluster * n_block, 1, 1};
         if (!rc)
-            rc = gr_launch_clusters(l, gr_matmul_name("tile_sm90", w).text, grid, n_block, 384,
-                                    (uint32_t)gr_sm90_smem(w->dtype).bytes, &a[i], sizeof a[i]);
+            rc =
+                gr_launch_clusters(l, name_sm90(l, g[i].part, n_x, n_x_row).text, grid, n_block,
+                                   384, (uint32_t)gr_sm90_smem(w->dtype).bytes, &a[i], sizeof a[i]);
     }
     return rc;
 }

@@ -1,8 +1,9 @@
-// A step of weights as f16, which the tiles of products on wgmma multiply
-// (kernels/matmul_tile_sm90.cu).
+// A step of weights as f16, which the tiles of products on wgmma multiply (kernels/tile_sm90.cuh),
+// and these products.
 #pragma once
 
 #include "kernels/decode.cuh"
+#include "kernels/wgmma.cuh"
 
 // A step, of floats in fewer registers.
 template <uint32_t T>
@@ -115,3 +116,43 @@ template <uint32_t T> struct sm90_step : sm90_pack<T> {
         }
     }
 };
+
+// d (+)= a pair of units times 64 columns of N rows of x: a group of products that is begun.
+template <uint32_t T, int N, int R>
+GR_DEV void sm90_pair(float (&all)[R], const uint32_t (&a)[2][2][4], uint64_t b, bool accumulate)
+{
+    auto &d = reinterpret_cast<float(&)[N / 2]>(all);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if constexpr (T == GR_BF16)
+            wgmma_bf16_ra<N>(d, a[k / 2][k % 2], wgmma_step(b, 32 * k), accumulate || k > 0);
+        else
+            wgmma_f16_ra<N>(d, a[k / 2][k % 2], wgmma_step(b, 32 * k), accumulate || k > 0);
+    wgmma_commit();
+}
+
+// The same of `width` rows: 64, 72, .. 120.
+template <uint32_t T, int R>
+GR_DEV void sm90_pair_of(int width, float (&d)[R], const uint32_t (&a)[2][2][4], uint64_t b,
+                         bool accumulate)
+{
+    switch (width) {
+    case 72:
+        return sm90_pair<T, 72>(d, a, b, accumulate);
+    case 80:
+        return sm90_pair<T, 80>(d, a, b, accumulate);
+    case 88:
+        return sm90_pair<T, 88>(d, a, b, accumulate);
+    case 96:
+        return sm90_pair<T, 96>(d, a, b, accumulate);
+    case 104:
+        return sm90_pair<T, 104>(d, a, b, accumulate);
+    case 112:
+        return sm90_pair<T, 112>(d, a, b, accumulate);
+    case 64:
+        return sm90_pair<T, 64>(d, a, b, accumulate);
+    default:
+        return sm90_pair<T, 120>(d, a, b, accumulate);
+    }
+}

@@ -53,8 +53,14 @@ template <int N, int R> GR_DEV void wgmma_wait(float (&d)[R])
 #define GR_TEXT8 GR_TEXT4 ",%4,%5,%6,%7"
 #define GR_TEXT16 GR_TEXT8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define GR_TEXT32 GR_TEXT16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define GR_TEXT48 GR_TEXT32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define GR_TEXT64 GR_TEXT48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define GR_TEXT36 GR_TEXT32 ",%32,%33,%34,%35"
+#define GR_TEXT40 GR_TEXT36 ",%36,%37,%38,%39"
+#define GR_TEXT44 GR_TEXT40 ",%40,%41,%42,%43"
+#define GR_TEXT48 GR_TEXT44 ",%44,%45,%46,%47"
+#define GR_TEXT52 GR_TEXT48 ",%48,%49,%50,%51"
+#define GR_TEXT56 GR_TEXT52 ",%52,%53,%54,%55"
+#define GR_TEXT60 GR_TEXT56 ",%56,%57,%58,%59"
+#define GR_TEXT64 GR_TEXT60 ",%60,%61,%62,%63"
 #define GR_TEXT96                                                                                  \
     GR_TEXT64                                                                                      \
     ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84"         \
@@ -67,8 +73,14 @@ template <int N, int R> GR_DEV void wgmma_wait(float (&d)[R])
 #define GR_ACC8(i) GR_ACC4(i), GR_ACC4(i + 4)
 #define GR_ACC16(i) GR_ACC8(i), GR_ACC8(i + 8)
 #define GR_ACC32(i) GR_ACC16(i), GR_ACC16(i + 16)
-#define GR_ACC48(i) GR_ACC32(i), GR_ACC16(i + 32)
-#define GR_ACC64(i) GR_ACC32(i), GR_ACC32(i + 32)
+#define GR_ACC36(i) GR_ACC32(i), GR_ACC4(i + 32)
+#define GR_ACC40(i) GR_ACC36(i), GR_ACC4(i + 36)
+#define GR_ACC44(i) GR_ACC40(i), GR_ACC4(i + 40)
+#define GR_ACC48(i) GR_ACC44(i), GR_ACC4(i + 44)
+#define GR_ACC52(i) GR_ACC48(i), GR_ACC4(i + 48)
+#define GR_ACC56(i) GR_ACC52(i), GR_ACC4(i + 52)
+#define GR_ACC60(i) GR_ACC56(i), GR_ACC4(i + 56)
+#define GR_ACC64(i) GR_ACC60(i), GR_ACC4(i + 60)
 #define GR_ACC96(i) GR_ACC64(i), GR_ACC32(i + 64)
 #define GR_ACC128(i) GR_ACC64(i), GR_ACC64(i + 64)
 #define GR_WGMMA_EACH(X, type)                                                                     \
@@ -76,7 +88,13 @@ template <int N, int R> GR_DEV void wgmma_wait(float (&d)[R])
     X(16, 8, type, 8, 9, 10, 11, 12, 13, 14)                                                       \
     X(32, 16, type, 16, 17, 18, 19, 20, 21, 22)                                                    \
     X(64, 32, type, 32, 33, 34, 35, 36, 37, 38)                                                    \
+    X(72, 36, type, 36, 37, 38, 39, 40, 41, 42)                                                    \
+    X(80, 40, type, 40, 41, 42, 43, 44, 45, 46)                                                    \
+    X(88, 44, type, 44, 45, 46, 47, 48, 49, 50)                                                    \
     X(96, 48, type, 48, 49, 50, 51, 52, 53, 54)                                                    \
+    X(104, 52, type, 52, 53, 54, 55, 56, 57, 58)                                                   \
+    X(112, 56, type, 56, 57, 58, 59, 60, 61, 62)                                                   \
+    X(120, 60, type, 60, 61, 62, 63, 64, 65, 66)                                                   \
     X(128, 64, type, 64, 65, 66, 67, 68, 69, 70)                                                   \
     X(192, 96, type, 96, 97, 98, 99, 100, 101, 102)                                                \
     X(256, 128, type, 128, 129, 130, 131, 132, 133, 134)

@@ -39,5 +39,5 @@ GR_DEV uint64_t wgmma_step(uint64_t desc, uint32_t bytes)
 
 // The values of N that products have.
 template <int N>
-constexpr bool wgmma_has =
-    N == 8 || N == 16 || N == 32 || N == 64 || N == 96 || N == 128 || N == 192 || N == 256;
+constexpr bool wgmma_has = N == 8 || N == 16 || N == 32 ||
+                           (N >= 64 && N <= 128 && N % 8 == 0) || N == 192 || N == 256;

@@ -212,7 +212,8 @@ Test(matmul, routers)
  * not alike: 9, 5 and 7 chunks in 4, 2 and 3 of them, with a last chunk that is not whole. */
 Test(matmul, widths)
 {
-    static const int64_t n_tok[] = {25, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129};
+    static const int64_t n_tok[] = {25, 33,  49,  63,  64,  65,  80,  81, 96,
+                                    97, 112, 113, 120, 121, 127, 128, 129};
     static const struct {
         uint32_t type;
         int64_t n_in;
@@ -222,6 +223,19 @@ Test(matmul, widths)
             matmul_case((struct mm){w[t].type, n_tok[i], i == 5 ? 145 : 21, w[t].n_in, i % 2,
                                     i % 2 == 0, i == 2, i % 2 ? 1 : 0.5f},
                         OPS_NORMAL);
+}
+
+/* Every width of the narrow kernels of wgmma; rows for 34 pieces of 256, one more than are cut into
+ * halves of the tokens. */
+Test(matmul, narrow)
+{
+    static const uint32_t type[] = {GR_Q4_0, GR_Q2_K, GR_Q3_K,  GR_Q4_K,
+                                    GR_Q5_K, GR_Q6_K, GR_IQ4_XS};
+    for (size_t i = 0; i < GR_COUNT(type); i++)
+        matmul_case((struct mm){type[i], 65 + 8 * (int64_t)i + (int64_t)i % 3 * 3, 33 * 256 + 17,
+                                i == 3 ? 512 : 256, i % 2, i % 2 == 0, i == 2, 1},
+                    OPS_NORMAL);
+    matmul_case((struct mm){GR_Q4_K, 120, 33 * 256 + 17, 256, false, false, false, 1}, OPS_NORMAL);
 }
 
 /* Few tokens whose packed x a multiprocessor's L1 holds, and one more, which wgmma takes; one of

@@ -156,6 +156,7 @@ enum {
     GR_SM90_ROWS = 128,
     GR_SM90_X_ROWS = 128,
     GR_SM90_HALF = 64,
+    GR_SM90_NARROW = 120, /* rows of x at most that a narrow kernel multiplies, in steps of 8 */
     GR_SM90_GROUP = 8,
     GR_SM90_CLUSTER = 2
 };
@@ -179,6 +180,8 @@ struct gr_matmul_sm90_args {
     int32_t n_block;    /* of a cluster: 1, or GR_SM90_CLUSTER */
     int32_t n_x, n_row; /* tiles of x, of rows of weights */
     int32_t n_half, n_segment;  /* of a piece that is cut, of its rows of x and of each's columns */
+    int32_t half;               /* rows of x of the first half, the boxes of GR_SM90_BOX nearest to
+                                   a half; neither has more than GR_SM90_HALF */
     uint32_t n_whole;           /* pieces that are not cut */
     uint32_t n_cluster, n_work; /* of the grid; what its clusters take turns at */
     float *sums;     /* [tile that is cut][segment][gr_sm90_width(n_tok) * GR_SM90_ROWS], as threads
