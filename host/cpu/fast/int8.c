@@ -107,16 +107,17 @@ static void few(const struct mm *m, const struct int8_shape *s, const struct mm_
 }
 
 /* The size of a block. For few tiles it stays in L1, with the columns of x that it is multiplied
- * with. For more, sums would be loaded and stored too often: it is larger, in L2. The limits are
- * measured, with Q4_K, Q6_K and Q8_0. */
+ * with: of two tiles they leave room for two units. For more, sums would be loaded and stored too
+ * often: it is larger, in L2. The limits are measured, with Q4_K, Q6_K and Q8_0. */
 struct block_size {
     int64_t n_panel, n_unit;
 };
 
 static struct block_size block_size(int64_t n)
 {
-    return n <= (VL == 16 ? 5 : 2) * INT8_TILE ? (struct block_size){32 / VL, 1}
-                                               : (struct block_size){INT8_ROWS / VL, 8};
+    if (n > (VL == 16 ? 5 : 2) * INT8_TILE)
+        return (struct block_size){INT8_ROWS / VL, 8};
+    return (struct block_size){32 / VL, VL == 16 && n <= 2 * INT8_TILE ? 2 : 1};
 }
 
 /* Entries multiplied with a block at most, whole tiles; steps of int8_ahead behind each panel. */

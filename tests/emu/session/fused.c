@@ -69,7 +69,7 @@ Test(fused, feed_forward)
     feed_forward(40, 1056, 6, "forty tokens: tiles, down in two segments");
 }
 
-/* The same by two of five experts a token, and what they say summed. */
+/* The same by two of five experts a token, and the sum of these. */
 static void experts(int64_t n_tok, int64_t launches, const char *what)
 {
     static const int32_t pairs[] = {3, 0, 1, 4, 4, 2};
@@ -220,6 +220,18 @@ static void attention(int64_t n_tok, int64_t n_head, int64_t launches, const cha
     attention_of(n_tok, n_head, N_KV, 600, launches, what);
 }
 
+/* Products of a tile of 70 tokens, which have a kernel of their own on wgmma. */
+static void narrow(const char *what)
+{
+    struct program p = program(12);
+    struct gr_ten x = ten(&p, 70, 320);
+    for (int64_t rows = 40; rows <= 328; rows += 144)
+        node(&p, GR_OP_MATMUL)->a.matmul = (struct gr_args_matmul){
+            .x = x, .w = quants(&p, GR_Q4_0, rows, x.cols), .y = ten(&p, x.rows, rows), .scale = 1};
+    same(&p, 2, what);
+    done(&p);
+}
+
 /* One program where each block has a tile, and where a device holds so few blocks that each has
  * several: of one or more slices, items and products, and not all as many. */
 static void on_devices(int which)
@@ -255,6 +267,9 @@ static void on_devices(int which)
         case 8: /* spans of more items than 32 heads have in chunks of 256 */
             attention_of(2, 32, 32, 2300, 3, "eight chunks");
             break;
+        case 9:
+            narrow("seventy tokens");
+            break;
         default:
             long_rows(20, 2112, "twenty tokens, rows of several turns");
         }
@@ -265,7 +280,7 @@ static void on_devices(int which)
 
 Test(fused, bits_are_those_of_any_device)
 {
-    for (int i = 0; i <= 9; i++)
+    for (int i = 0; i <= 10; i++)
         on_devices(i);
 }
 
