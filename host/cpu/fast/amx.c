@@ -149,19 +149,19 @@ GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_block *b, in
         tile_of(s, b, i, x, n, 16, true, sum);
 }
 
+#define TILES(TILE) TILE(2) TILE(4) TILE(6) TILE(8) TILE(10) TILE(12)
 GR_INLINE void tile_any(const struct int8_shape *s, const struct int8_block *b, int64_t i,
                         const char *x, int64_t tile, float *sum)
 {
     switch (tile) {
-#define SIZE(n)                                                                                    \
+#define TILE(n)                                                                                    \
     case n:                                                                                        \
         tile_n(s, b, i, x, n, sum);                                                                \
         break;
-        SIZE(2)
-        SIZE(4)
-        SIZE(6) SIZE(8) SIZE(10) SIZE(12)
-#undef SIZE
-            default : break;
+        TILES(TILE)
+#undef TILE
+    default:
+        break;
     }
 }
 

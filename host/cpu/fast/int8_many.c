@@ -233,20 +233,21 @@ GR_INLINE void part_n(const struct int8_shape *s, const struct int8_block *b, in
 #undef KIND
 }
 
+#ifdef GR_LEVEL_avx512
+#define PARTS(PART) PART(2) PART(4) PART(6)
+#else
+#define PARTS(PART) PART(2) PART(4)
+#endif
 static void part_any(const struct int8_shape *s, const struct int8_block *b, int64_t i,
                      const struct part *x, int64_t n, struct int8_ahead *a, float *sum)
 {
     switch (n) {
-#define SIZE(n)                                                                                    \
+#define PART(n)                                                                                    \
     case n:                                                                                        \
         part_n(s, b, i, x, n, a, sum);                                                             \
         break;
-        SIZE(2)
-        SIZE(4)
-#ifdef GR_LEVEL_avx512
-        SIZE(6)
-#endif
-#undef SIZE
+        PARTS(PART)
+#undef PART
     default:
         break;
     }
