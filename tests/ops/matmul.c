@@ -225,15 +225,16 @@ Test(matmul, widths)
                         OPS_NORMAL);
 }
 
-/* Every width of the narrow kernels of wgmma; rows for 34 pieces of 256, one more than are cut into
- * halves of the tokens. */
+/* Every width of the narrow kernels of wgmma; twice rows for 34 pieces of 256, one more than are
+ * cut into halves of the tokens. */
 Test(matmul, narrow)
 {
     static const uint32_t type[] = {GR_Q4_0, GR_Q2_K, GR_Q3_K,  GR_Q4_K,
                                     GR_Q5_K, GR_Q6_K, GR_IQ4_XS};
     for (size_t i = 0; i < GR_COUNT(type); i++)
-        matmul_case((struct mm){type[i], 65 + 8 * (int64_t)i + (int64_t)i % 3 * 3, 33 * 256 + 17,
-                                i == 3 ? 512 : 256, i % 2, i % 2 == 0, i == 2, 1},
+        matmul_case((struct mm){type[i], 65 + 8 * (int64_t)i + (int64_t)i % 3 * 3,
+                                (i == 3 ? 33 : 1) * 256 + 17, i == 3 ? 512 : 256, i % 2, i % 2 == 0,
+                                i == 2, 1},
                     OPS_NORMAL);
     matmul_case((struct mm){GR_Q4_K, 120, 33 * 256 + 17, 256, false, false, false, 1}, OPS_NORMAL);
 }
