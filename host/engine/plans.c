@@ -467,7 +467,10 @@ static bool move_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
     if (!value || value->device || c->plan.segment.n != 1 || seg->exchange ||
         !b->api->segment_move || r->offset || value->bytes != GR_PAD(r->rows * r->row_bytes, 256))
         return false;
-    b->api->segment_move(b, c->exec[0], r->value, out ? out : gr_session_at(s, &c->plan, r->value));
+    if (out != c->result)
+        b->api->segment_move(b, c->exec[0], r->value,
+                             out ? out : gr_session_at(s, &c->plan, r->value));
+    c->result = out;
     return true;
 }
 

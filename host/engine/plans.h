@@ -16,6 +16,7 @@ enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_ENCODE, GR_PLAN_SHIFT, GR_PLAN_COPY, G
 struct gr_cached_plan {
     struct gr_plan plan;
     void **exec;    /* [segments] as the backends made them; NULL = the slot is free */
+    void *result;   /* where its only segment writes the result (segment_move); NULL: the arena */
     uint64_t used;  /* gr_plans.n_use at the last use */
     uint64_t n_run; /* since gr_session_plans was called last */
     enum gr_plan_kind kind;
