@@ -153,10 +153,23 @@ static uint16_t port;
 #define MOST_UNREAD ((size_t)40 << 20)
 #define MOST_BODY ((size_t)1 << 18)
 
+/* Returns a listening socket whose connections keep at most 128 KiB that is sent and not read: left
+ * to itself the kernel keeps up to megabytes of each, by its settings. */
+static int open_listener(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), send_buffer = 65536; /* it is doubled */
+    cr_assert(fd >= 0);
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer), 0);
+    cr_assert_eq(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    cr_assert_eq(listen(fd, SOMAXCONN), 0);
+    return fd;
+}
+
 static void open_server_for(int32_t n_thread, uint32_t max_connections)
 {
     struct gr_httpd_params p = {.host = "127.0.0.1",
-                                .listener = -1,
+                                .listener = open_listener(),
                                 .route = routes,
                                 .n_route = sizeof routes / sizeof *routes,
                                 .refuse = refuse,
