@@ -158,7 +158,8 @@ static uint16_t port;
 static int open_listener(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), send_buffer = 65536; /* it is doubled */
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+        send_buffer = 65536; /* it is doubled */
     cr_assert(fd >= 0);
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer), 0);
     cr_assert_eq(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
