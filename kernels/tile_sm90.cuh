@@ -554,19 +554,19 @@ template <uint32_t T, bool NARROW> GR_DEV void matmul_tile_sm90(const struct gr_
     cluster_arrive();
     if (threadIdx.x < 128) {
         setmaxnreg_dec<40>();
+        cluster_wait(); // the other block's barriers are there
         if (threadIdx.x == 0) {
             if (a.part[0].tiles)
                 griddep_wait(); // they are the launch in front's
             sm90_bring_weights<T>(a, smem);
         } else if (threadIdx.x == 32) {
             sm90_begin(a);
-            cluster_wait(); // the other block's barriers are there
             sm90_bring_x<T>(a, smem);
         }
     } else {
         setmaxnreg_inc<232>();
-        sm90_begin(a);
         cluster_wait();
+        sm90_begin(a);
         sm90_consume<T, NARROW>(a, smem);
         griddep_wait();   // whoever waits for this launch waits for the one in front as well
         cluster_arrive(); // the other block may still give stages back to this one

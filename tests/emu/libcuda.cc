@@ -201,7 +201,7 @@ int cuDeviceGetAttribute(int *value, int attribute, cu_device d)
         {95, 0},             // no cooperative launches
         {CU_ATTR_MAX_SMEM, m.smem},
         {111, 1024}, // shared memory of a block that the system takes
-        {CU_ATTR_CLUSTERS, hopper && emu_has_clusters()},
+        {CU_ATTR_CLUSTERS, hopper && S.opt.clusters && emu_has_clusters()},
         {127, hopper}, // tensor maps
     };
     for (const auto &f : facts)

@@ -323,6 +323,8 @@ static bool parse_option(const std::string &item, options *o)
             o->devices = 0;
         else if (key == "no-peer")
             o->peers = false;
+        else if (key == "no-clusters")
+            o->clusters = false;
         else if (key == "strict")
             o->strict = true;
         else if (key == "quiet")

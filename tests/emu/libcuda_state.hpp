@@ -76,9 +76,10 @@ struct options {
     std::string launches;          // a file: launches are written there
     enum order order = order::random;
     uint64_t seed = 1;
-    bool peers = true;   // devices reach each other's memory
-    bool strict = false; // misuse fails the context it happens in
-    bool quiet = false;  // no line on stderr
+    bool peers = true;    // devices reach each other's memory
+    bool clusters = true; // of a device that has them
+    bool strict = false;  // misuse fails the context it happens in
+    bool quiet = false;   // no line on stderr
 };
 // 0, or 1 with a line in *why; adds failures with add_failure.
 int parse_options(const char *text, options *o, std::string *why);

@@ -404,11 +404,8 @@ template <Part part> void take_reduced(Warp &w, const Inst &i, uint32_t lanes, u
                         (part == reduce_and ? r.n_true == r.n : r.n_true) ? all_lanes : 0);
 }
 
-template <Part part> Next barrier(Warp &w, const Inst &i, uint32_t lanes)
+template <Part part> Next at_barrier(Warp &w, const Inst &i, uint32_t lanes, uint32_t number)
 {
-    const uint32_t number = one_value(w, i, lanes, 0, "barriers");
-    if (number > 15)
-        fault(w, i, lanes, "there is no barrier %u", number);
     if (!w.group().stage) {
         if (i.aligned && !w.all_present(lanes))
             return Next::wait;
@@ -423,6 +420,13 @@ template <Part part> Next barrier(Warp &w, const Inst &i, uint32_t lanes)
     if (part >= popc)
         take_reduced<part>(w, i, lanes, number);
     return Next::on;
+}
+template <Part part> Next barrier(Warp &w, const Inst &i, uint32_t lanes)
+{
+    const uint32_t number = one_value(w, i, lanes, 0, "barriers");
+    if (number > 15)
+        fault(w, i, lanes, "there is no barrier %u", number);
+    return at_barrier<part>(w, i, lanes, number);
 }
 
 Run decode_barrier(Statement &s, bool aligned)
@@ -504,14 +508,25 @@ Next cluster_arrive(Warp &w, const Inst &i, uint32_t lanes)
     }
     return m.cluster_arrive.lanes & lanes ? Next::wait : Next::on;
 }
+// Of a launch without clusters ptxas makes the wait a barrier of the block, bar.sync 0: it waits
+// for warps that have arrived here and went elsewhere.
+Next wait_for_block(Warp &w, const Inst &i, uint32_t lanes)
+{
+    const Next next = at_barrier<sync>(w, i, lanes, 0);
+    w.meetings.cluster_waited |= next == Next::on;
+    return next;
+}
 Next cluster_wait(Warp &w, const Inst &i, uint32_t lanes)
 {
     Meetings &m = w.meetings;
+    const uint32_t *c = w.block->grid->cluster;
+    if (!w.group().stage && m.cluster_waited && (!i.aligned || w.all_present(lanes)))
+        fault(w, i, lanes, "the warp has not arrived by barrier.cluster.arrive");
+    if (c[0] * c[1] * c[2] == 1)
+        return wait_for_block(w, i, lanes);
     if (!w.group().stage) {
         if (i.aligned && !w.all_present(lanes))
             return Next::wait;
-        if (m.cluster_waited)
-            fault(w, i, lanes, "the warp has not arrived by barrier.cluster.arrive");
         m.cluster_wait.lanes |= lanes;
         w.group().stage = 1;
         meet_for_cluster(w);

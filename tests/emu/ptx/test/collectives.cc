@@ -369,6 +369,11 @@ TEST(cluster_barriers)
     expect_order(
         "@%p1 exit; CAME barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; WENT", 64,
         64 * 2, 4, 2);
+    // A warp that arrives and goes elsewhere: without clusters the others wait for it.
+    const std::string apart = "CAME barrier.cluster.arrive; setp.lt.u32 %p2, %r1, 32;\n"
+                              "@%p2 barrier.cluster.wait; bar.sync 1, 64; WENT";
+    expect_order(apart, 64, 64 * 2, 4, 2);
+    expect_report(apart, "barrier.cluster.wait");
     expect_report("barrier.cluster.arrive; barrier.cluster.arrive;", "second arrival");
     expect_report("barrier.cluster.wait;", "has not arrived");
 }
