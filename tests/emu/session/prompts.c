@@ -58,15 +58,15 @@ enum numbers { ALIKE, OF_ANY_SIZE, ZEROS };
 
 /* GLU of products of many tokens as packed x of the next, the only one to read it: of numbers that
  * are alike, or too large or too small for what they are multiplied with by default. */
-static void glu_of_tiles(int64_t n_tok, int64_t n_ff, enum numbers numbers, uint32_t ends,
-                         int64_t launches, float most, const char *what)
+static void glu_of_tiles(int64_t n_tok, int64_t n_ff, uint32_t type, enum numbers numbers,
+                         uint32_t ends, float most, const char *what)
 {
     struct program p = program(15);
     struct gr_ten x = ten(&p, n_tok, 128), gate = ten(&p, n_tok, n_ff), up = ten(&p, n_tok, n_ff),
                   y = ten(&p, n_tok, 64), z = ten(&p, n_tok, n_ff), bias[2] = {none, none};
     for (int i = 0; i < 2; i++)
         node(&p, GR_OP_MATMUL)->a.matmul = (struct gr_args_matmul){
-            .x = x, .w = blocks(&p, n_ff, 128), .y = i ? up : gate, .scale = 1};
+            .x = x, .w = quants(&p, type, n_ff, 128), .y = i ? up : gate, .scale = 1};
     for (int i = 0; i < 2 && numbers == OF_ANY_SIZE; i++) {
         bias[i] = ten(&p, 1, n_ff);
         p.node[i].a.matmul.b = bias[i];
@@ -88,18 +88,21 @@ static void glu_of_tiles(int64_t n_tok, int64_t n_ff, enum numbers numbers, uint
     if (ends)
         norm(&p, z, gate, n_ff);
     norm(&p, z, up, n_ff);
-    same_within(&p, launches, most, what);
+    same_within(&p, 5, most, what);
     done(&p);
 }
 
 Test(prompts, glu_as_packed_x)
 {
-    glu_of_tiles(40, 528, ALIKE, 1, 5, 1e-6f, "forty tokens");
-    glu_of_tiles(66, 512, ALIKE, 1, 5, 1e-6f, "halves of a tile");
-    glu_of_tiles(40, 528, OF_ANY_SIZE, 1, 5, 0.1f, "numbers of any size");
-    glu_of_tiles(40, 528, ZEROS, 1, 5, 0, "zeros");
-    glu_of_tiles(40, 528, ALIKE, 0, 5, 0, "GLU is read later");
-    glu_of_tiles(40, 80, ALIKE, 1, 5, 0, "its memory does not hold it");
+    const uint32_t q8 = GR_Q8_0, q4 = GR_Q4_0;
+    glu_of_tiles(40, 528, q8, ALIKE, 1, 1e-6f, "forty tokens");
+    glu_of_tiles(66, 512, q8, ALIKE, 1, 1e-6f, "halves of a tile");
+    glu_of_tiles(90, 272, q4, ALIKE, 1, 1e-6f, "ninety tokens by a narrow kernel");
+    glu_of_tiles(90, 272, q4, ALIKE, 0, 0, "the same, GLU is read later");
+    glu_of_tiles(40, 528, q8, OF_ANY_SIZE, 1, 0.1f, "numbers of any size");
+    glu_of_tiles(40, 528, q8, ZEROS, 1, 0, "zeros");
+    glu_of_tiles(40, 528, q8, ALIKE, 0, 0, "GLU is read later");
+    glu_of_tiles(40, 80, q8, ALIKE, 1, 0, "its memory does not hold it");
 }
 
 /* Q and K, V of another type, and a product of theirs: of V, or of x; tiles of one piece of work or
