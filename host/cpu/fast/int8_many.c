@@ -47,23 +47,22 @@ GR_INLINE void unpack_rows(uint32_t dtype, const struct panel_rows *from, const 
 
 /* One function per type: in a common one constants do not stay in registers from row to row. */
 #define TYPE(name)                                                                                 \
-    static __attribute__((noinline)) void pack_##name(const struct panel_rows *from,               \
-                                                      const struct panel *p)                       \
+    static __attribute__((noinline)) void pack_##name(struct panel_rows from, struct panel to)     \
     {                                                                                              \
         if (panel_type(GR_##name))                                                                 \
-            panel_unpack(GR_##name, from, p);                                                      \
+            panel_unpack(GR_##name, &from, &to);                                                   \
         else                                                                                       \
-            unpack_rows(GR_##name, from, p);                                                       \
+            unpack_rows(GR_##name, &from, &to);                                                    \
     }
 UNIT_TYPES(TYPE)
 #undef TYPE
 
-static void pack_any(uint32_t dtype, const struct panel_rows *from, const struct panel *p)
+static void pack_any(uint32_t dtype, struct panel_rows from, struct panel to)
 {
     switch (dtype) {
 #define TYPE(name)                                                                                 \
     case GR_##name:                                                                                \
-        pack_##name(from, p);                                                                      \
+        pack_##name(from, to);                                                                     \
         break;
         UNIT_TYPES(TYPE)
 #undef TYPE
@@ -85,7 +84,7 @@ void FN(int8_pack)(const struct int8_shape *s, const char *w, int64_t row_bytes,
             memcpy(copy[i], from.p + i * row_bytes, n);
         from = (struct panel_rows){copy[0], UNIT_BYTES};
     }
-    pack_any(s->dtype, &from, &to);
+    pack_any(s->dtype, from, to);
 }
 
 /* ---- tiles ---- */
