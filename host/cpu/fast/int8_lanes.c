@@ -29,9 +29,10 @@ static void put_unit(const struct int8_shape *s, const struct int8_row *r, int64
             sum[i] += q[0] + q[1] + q[2] + q[3];
         }
     for (int i = 0; i < VL; i++) {
-        x->step[i] = r->step[u * 8 + lane_column(s->dtype, 0, i) / 32];
+        const float step = r->step[u * 8 + lane_column(s->dtype, 0, i) / 32];
+        x->step[i] = step * lane_step(s->dtype, i);
         if (s->kind.min)
-            x->sum.min[i] = x->step[i] * (float)sum[i];
+            x->sum.min[i] = step * (float)sum[i];
         else
             x->sum.zero[i] = -s->kind.zero * sum[i];
     }
@@ -77,6 +78,8 @@ GR_INLINE void dot_unit(uint32_t dtype, const struct int8_shape *s, const char *
         unpack_lanes(dtype, w[r], t, &unit[r]);
         int8_ask(a);
     }
+    if (dtype == GR_Q4_K || dtype == GR_Q5_K)
+        lanes_factors_6(w, t, unit);
     for (int i = 0; i < n; i++) {
         const char *of_entry = x + i * s->stride;
         dot_columns(unit, unit_kind(dtype), (const struct columns *)(const void *)of_entry + u,

@@ -36,9 +36,10 @@ static inline int lane_column(uint32_t dtype, int k, int lane)
 
 /* Index registers, constant during some rows. */
 struct lane_tables {
-    vi group;    /* lane_group() */
-    vi words[3]; /* blocks of 18 bytes: words of blocks 0 1 4 5 and 2 3 6 7, of factors */
-    vi chunk[4]; /* 64-bit words of register k, of four chunks of 32 bytes */
+    vi group;      /* lane_group() */
+    vi words[3];   /* blocks of 18 bytes: words of blocks 0 1 4 5 and 2 3 6 7, of factors */
+    vi chunk[4];   /* 64-bit words of register k, of four chunks of 32 bytes */
+    vi scale, min; /* bytes of lanes_factors_6(), extended to 32 bits */
 };
 
 GR_INLINE struct lane_tables lane_tables(uint32_t dtype)
@@ -62,6 +63,10 @@ GR_INLINE struct lane_tables lane_tables(uint32_t dtype)
                       chunk[8] = {at, 4 + at, at, 4 + at, 8 + at, 12 + at, 8 + at, 12 + at};
         t.chunk[k] = vi_hold(vi_load(chunk));
     }
+    for (int i = 0; i < VL; i++) /* bytes 0 .. 3 and 8 .. 11; a negative index gives 0 */
+        group[i] = (group[i] / 4 * 8 + group[i] % 4) | (int32_t)0x80808000;
+    t.scale = vi_hold(vi_load(group));
+    t.min = vi_hold(vi_xor(vi_load(group), vi_set(4)));
     return t;
 }
 
@@ -152,17 +157,62 @@ GR_INLINE vi lane_values(uint32_t dtype, vi codes)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
 }
 
-/* Unpacks the nibbles of four chunks of 32 bytes, the low ones of which are one group and the high
- * ones the next. */
+/* Picks the bytes of nibbles of four chunks of 32 bytes, the low ones of which are one group and
+ * the high ones the next. */
 GR_INLINE void lanes_chunks(const uint8_t *qs, const struct lane_tables *t, struct unit *u)
 {
-    const vi down = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
     vi x = vi_hold(vi_load(qs)), y = vi_hold(vi_load(qs + 64));
     GR_UNROLL
     for (int k = 0; k < UNIT_Q; k++)
-        u->q[k] =
-            _mm512_and_si512(_mm512_srlv_epi64(_mm512_permutex2var_epi64(x, t->chunk[k], y), down),
-                             _mm512_set1_epi8(15));
+        u->q[k] = _mm512_permutex2var_epi64(x, t->chunk[k], y);
+}
+
+/* Leaves the nibbles of odd groups in the upper four bits: see lane_step(). */
+GR_INLINE void lanes_q4_K(const struct gr_q4_K *b, const struct lane_tables *t, struct unit *u)
+{
+    const long long low = 0x0f0f0f0f0f0f0f0f, high = ~low;
+    const vi mask = _mm512_setr_epi64(low, low, high, high, low, low, high, high);
+    lanes_chunks(b->qs, t, u);
+    GR_UNROLL
+    for (int k = 0; k < UNIT_Q; k++)
+        u->q[k] = _mm512_and_si512(u->q[k], mask);
+}
+
+/* Returns what the step of x is multiplied by in a lane, so that w x has no other factor. */
+static inline float lane_step(uint32_t dtype, int lane)
+{
+    return dtype == GR_Q4_K && lane_group(dtype, lane) % 2 ? 0x1p-4f : 1;
+}
+
+/* d and m of Q4_K and Q5_K, as factors_6(), of units of four rows together. */
+GR_INLINE void lanes_factors_6(const char *const w[4], const struct lane_tables *t,
+                               struct unit u[4])
+{
+    const vi heads = join(_mm256_set_m128i(load16(w[1]), load16(w[0])),
+                          _mm256_set_m128i(load16(w[3]), load16(w[2]))),
+             first = _mm512_shuffle_epi32(heads, _MM_PERM_CBCB),
+             last = _mm512_shuffle_epi32(heads, _MM_PERM_DDDD);
+#define FOUR(a, b, c, d) _mm512_set4_epi32(d, c, b, a)
+    /* scales 0 .. 3, minima 0 .. 3, scales 4 .. 7, minima 4 .. 7 */
+    const vi six = _mm512_ternarylogic_epi32(
+        _mm512_and_si512(_mm512_srlv_epi32(first, FOUR(0, 0, 2, 2)),
+                         FOUR(0x3f3f3f3f, 0x3f3f3f3f, 0x30303030, 0x30303030)),
+        _mm512_srlv_epi32(last, FOUR(0, 0, 0, 4)), FOUR(0, 0, 0x0f0f0f0f, 0x0f0f0f0f), 0xf8);
+#undef FOUR
+    const __m128i halves = _mm512_castsi512_si128(
+        _mm512_permutexvar_epi32(_mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12)), heads));
+    const __m256 sign = _mm256_setr_ps(0, -0.0f, 0, -0.0f, 0, -0.0f, 0, -0.0f);
+    uint8_t bytes[4][16];
+    float factor[4][2];
+    vi_store(bytes, six);
+    _mm256_storeu_ps(factor[0], _mm256_xor_ps(_mm256_cvtph_ps(halves), sign));
+    __asm__("" : "+m"(bytes), "+m"(factor)); /* loads to all lanes are quicker than shuffles */
+    GR_UNROLL
+    for (int r = 0; r < 4; r++) {
+        const vi row = _mm512_broadcast_i32x4(load16(bytes[r]));
+        u[r].d[0] = vf_of_int(_mm512_shuffle_epi8(row, t->scale)) * vf_set(factor[r][0]);
+        u[r].m[0] = vf_of_int(_mm512_shuffle_epi8(row, t->min)) * vf_set(factor[r][1]);
+    }
 }
 
 /* x | (y & mask), bytewise. */
@@ -182,10 +232,12 @@ GR_INLINE vi moved(vi x, int by)
  * bit. */
 GR_INLINE void lanes_q5_K(const struct gr_q5_K *b, const struct lane_tables *t, struct unit *u)
 {
-    const vi turn = _mm512_setr_epi64(4, 2, 3, 1, 0, 62, 63, 61);
+    const vi turn = _mm512_setr_epi64(4, 2, 3, 1, 0, 62, 63, 61),
+             down = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
     lanes_chunks(b->qs, t, u);
     GR_UNROLL
     for (int k = 0; k < UNIT_Q; k++) {
+        u->q[k] = low_nibbles(_mm512_srlv_epi64(u->q[k], down));
         vi bits = _mm512_broadcastq_epi64(load8(b->qh + 8 * (k % 2 * 2 + k / 2)));
         u->q[k] = with_bits(u->q[k], _mm512_rolv_epi64(bits, turn), 16);
     }
@@ -290,7 +342,7 @@ GR_INLINE void lanes_quants(uint32_t dtype, const char *p, const struct lane_tab
         lanes_fifth(p, 24, 4, bytes, u);
         break;
     case GR_Q4_K:
-        lanes_chunks(((const struct gr_q4_K *)(const void *)p)->qs, t, u);
+        lanes_q4_K((const void *)p, t, u);
         break;
     case GR_Q5_K:
         lanes_q5_K((const void *)p, t, u);
@@ -312,8 +364,8 @@ GR_INLINE void lanes_quants(uint32_t dtype, const char *p, const struct lane_tab
     }
 }
 
-/* Unpacks a unit in lane order, with the factors of each lane. What unpack() leaves unused is
- * removed by compilers. */
+/* Unpacks a unit in lane order, with the factors of each lane but those of lanes_factors_6(). What
+ * unpack() leaves unused is removed by compilers. */
 GR_INLINE void unpack_lanes(uint32_t dtype, const char *p, const struct lane_tables *t,
                             struct unit *u)
 {
