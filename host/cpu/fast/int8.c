@@ -1,5 +1,6 @@
 #include "cpu/fast/int8.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- activations ---- */
@@ -8,24 +9,28 @@
  * the step is NaN. */
 GR_INLINE float quantize_32(const float *x, int8_t *q)
 {
-    vf max = vf_set(0), bad = vf_set(0);
-    for (int i = 0; i < 32; i += VL) {
-        vf v = vf_load(x + i);
-        max = vf_max(max, vf_abs(v));
-        bad = vf_fma(v, vf_set(0), bad);
-    }
-    float top = vf_largest(max), inv = top > 0x1p-120f ? 127 / top : 0;
+    const int32_t infinity = 0x7f800000;
+    vi magnitude = vi_set(0);
+    for (int i = 0; i < 32; i += VL)
+        magnitude = vi_max(magnitude, vi_and(vi_load(x + i), vi_set(INT32_MAX)));
+    const int32_t bits = vi_largest(magnitude);
+    float top, inv;
+    memcpy(&top, &bits, sizeof top);
+    inv = bits < infinity && top > 0x1p-120f ? 127 / top : 0;
     for (int i = 0; i < 32; i += VL)
         vf_store_s8(q + i, vf_load(x + i) * vf_set(inv));
-    return (inv > 0 ? top / 127 : 0) + vf_sum(bad);
+    return bits >= infinity ? NAN : inv > 0 ? top / 127 : 0;
 }
 
-static int32_t sum_16(const int8_t *q)
+/* Stores the sums of the two halves of 32 quants. Sums of bytes are of u8: 128 is added to each. */
+GR_INLINE void sums_of_16(const int8_t *q, int32_t sum[2])
 {
-    int32_t sum = 0;
-    for (int i = 0; i < 16; i++)
-        sum += q[i];
-    return sum;
+    const __m256i bytes = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q),
+                                           _mm256_set1_epi8(-128)),
+                  eights = _mm256_sad_epu8(bytes, _mm256_setzero_si256()),
+                  all = _mm256_add_epi32(eights, _mm256_unpackhi_epi64(eights, eights));
+    sum[0] = _mm256_extract_epi32(all, 0) - 16 * 128;
+    sum[1] = _mm256_extract_epi32(all, 4) - 16 * 128;
 }
 
 void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float *step,
@@ -35,8 +40,8 @@ void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float
         step[i / 32] = quantize_32(x + i, q + i);
     memset(q + n, 0, (size_t)(cols - n));
     memset(step + n / 32, 0, (size_t)(cols - n) / 32 * sizeof *step);
-    for (int64_t i = 0; i < cols; i += 16)
-        sum[i / 16] = sum_16(q + i);
+    for (int64_t i = 0; i < cols; i += 32)
+        sums_of_16(q + i, sum + i / 16);
 }
 
 enum { COLUMNS = 512 }; /* quantised together, whole units */

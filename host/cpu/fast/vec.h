@@ -152,6 +152,10 @@ GR_INLINE vi vi_sub8(vi a, vi b)
 {
     return _mm512_sub_epi8(a, b);
 }
+GR_INLINE vi vi_max(vi a, vi b)
+{
+    return _mm512_max_epi32(a, b);
+}
 GR_INLINE vi vi_and(vi a, vi b)
 {
     return _mm512_and_si512(a, b);
@@ -313,6 +317,10 @@ GR_INLINE vi vi_sub8(vi a, vi b)
 {
     return _mm256_sub_epi8(a, b);
 }
+GR_INLINE vi vi_max(vi a, vi b)
+{
+    return _mm256_max_epi32(a, b);
+}
 GR_INLINE vi vi_and(vi a, vi b)
 {
     return _mm256_and_si256(a, b);
@@ -387,7 +395,18 @@ GR_INLINE float max8(__m256 x)
     return _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)));
 }
 
+GR_INLINE int32_t vi_max8(__m256i x)
+{
+    __m128i a = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    a = _mm_max_epi32(a, _mm_unpackhi_epi64(a, a));
+    return _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32(a, 0x55)));
+}
+
 #ifdef GR_LEVEL_avx512
+GR_INLINE int32_t vi_largest(vi x)
+{
+    return vi_max8(_mm256_max_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)));
+}
 GR_INLINE float vf_sum(vf x)
 {
     return sum8(_mm256_add_ps(vf_lo(x), vf_hi(x)));
@@ -397,6 +416,10 @@ GR_INLINE float vf_largest(vf x)
     return max8(_mm256_max_ps(vf_lo(x), vf_hi(x)));
 }
 #else
+GR_INLINE int32_t vi_largest(vi x)
+{
+    return vi_max8(x);
+}
 GR_INLINE float vf_sum(vf x)
 {
     return sum8(x);
