@@ -402,15 +402,15 @@ GR_DEV uint32_t cluster_address(uint32_t addr, uint32_t i)
     GR_SM90(asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(addr), "r"(i)));
     return at;
 }
-// For what this thread has read, and the other block may write over then. Its stores are another
-// matter: those would need the scope of the cluster, which is a fence of the whole device.
+// Arrives at another block's mbarrier after reads, whose memory that block may then overwrite.
+// Stores would need the scope of the cluster, which ptxas makes a fence of the whole device.
 GR_DEV void mbar_arrive_cluster(uint32_t at)
 {
     GR_SM90(asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" ::"r"(at)
                          : "memory"));
 }
-// The barrier of all threads of a cluster that have not returned, in two parts. Whole warps wait,
-// all that have arrived: of a launch without clusters ptxas makes the wait a barrier of the block.
+// The barrier of all threads of a cluster that have not returned, in two parts. Each warp that has
+// arrived waits, as a whole: ptxas makes the wait bar.sync 0 in a launch without clusters.
 GR_DEV void cluster_arrive()
 {
     GR_SM90(asm volatile("barrier.cluster.arrive.release;" ::: "memory"));

@@ -178,7 +178,7 @@ GR_INLINE void lanes_q4_K(const struct gr_q4_K *b, const struct lane_tables *t, 
         u->q[k] = _mm512_and_si512(u->q[k], mask);
 }
 
-/* Returns what the step of x is multiplied by in a lane, so that w x has no other factor. */
+/* Returns the factor of x's step in a lane: 1/16 where lanes_q4_K() leaves quants times 16. */
 static inline float lane_step(uint32_t dtype, int lane)
 {
     return dtype == GR_Q4_K && lane_group(dtype, lane) % 2 ? 0x1p-4f : 1;

@@ -508,8 +508,8 @@ Next cluster_arrive(Warp &w, const Inst &i, uint32_t lanes)
     }
     return m.cluster_arrive.lanes & lanes ? Next::wait : Next::on;
 }
-// Of a launch without clusters ptxas makes the wait a barrier of the block, bar.sync 0: it waits
-// for warps that have arrived here and went elsewhere.
+// Waits at barrier 0 of the block, as ptxas compiles the wait of a launch without clusters: a warp
+// that has arrived and never waits holds up the others.
 Next wait_for_block(Warp &w, const Inst &i, uint32_t lanes)
 {
     const Next next = at_barrier<sync>(w, i, lanes, 0);
